@@ -104,9 +104,7 @@ test: ## Every test, as CI runs it: all parts, whichever fails, and a line for e
 
 .PHONY: test-quick
 test-quick: export EXTENSION := compiled
-test-quick: export LAXITY_HOSTS := 4000
-test-quick: export LAXITY_STORMS := 4000
-test-quick: export LAXITY_HISTORIES := 9000
+test-quick: export LAXITY_CASES := 20%
 test-quick: ## What is soon told: lint, fewer random hosts, no real guests, packets and papers; minutes, once things are built
 	@$(PYTHON) tools/build/parts.py compiled setup:compiled test-rust:compiled test-python-quick:setup \
 	    lint:setup
@@ -175,9 +173,9 @@ test-python: setup compiled ## Command line, report, reproduction, SimSo
 	$(BIN)/python -m pip install --quiet --group bench --group docs
 	$(WITH_CHECKED) $(BIN)/python -m pytest -q $(BY_FILE) -m 'not xen and not dist'
 # What takes long: papers, real guests and packets, other simulators, designs by simulation, voices that are listened to.
-LONG := $(patsubst %,--ignore=python/tests/test_%.py,appliances design_calls docs guest_program linux simso sip site voice voice_capture)
+LONG := $(patsubst %,--ignore=python/tests/test_%.py,appliances design_calls docs guest_program linux simso sip site sip_connections voice voice_capture)
 test-python-quick: setup compiled
-	$(WITH_CHECKED) $(BIN)/python -m pytest -q $(BY_FILE) -m 'not xen and not dist' --ignore=reproduce/tests $(LONG)
+	$(WITH_CHECKED) $(BIN)/python -m pytest -q $(BY_FILE) -m 'not xen and not dist' python/tests $(LONG)
 
 # What one installs. Pages have the date of the last commit, so that the same sources give the same files.
 DIST := out/dist
@@ -260,16 +258,14 @@ mutations-quick:
 
 .PHONY: compare
 compare: ## HOSTS random hosts, from SEED on, against the reference
-	LAXITY_HOSTS=$(or $(HOSTS),1000000) LAXITY_SEED=$(or $(SEED),0) \
+	LAXITY_CASES=$(or $(HOSTS),1000000) LAXITY_SEED=$(or $(SEED),0) \
 	    $(CARGO_TEST) --package laxity-sim --test reference
 
-# A tenth, and no fewer than one sees enough of.
-WHY_TENTH = $$(( $(or $(HOSTS),10000) > 400 ? $(or $(HOSTS),10000) / 10 : 40 ))
 .PHONY: why
-why: setup ## Causes on HOSTS random hosts, from SEED on; those of calls, and what helps, on a tenth
-	LAXITY_WHY_HOSTS=$(or $(HOSTS),10000) LAXITY_WHY_CALLS=$(WHY_TENTH) LAXITY_SEED=$(or $(SEED),0) \
+why: setup ## Causes of jobs and packets, and what helps, on TIMES as many random hosts as in the tests, from SEED on
+	LAXITY_CASES=$(or $(TIMES),20)00% LAXITY_SEED=$(or $(SEED),0) \
 	    $(CARGO_TEST) --package laxity-why --test causes -- --nocapture
-	LAXITY_REMEDY_HOSTS=$(WHY_TENTH) LAXITY_SEED=$(or $(SEED),0) \
+	LAXITY_CASES=$(or $(TIMES),20)00% LAXITY_SEED=$(or $(SEED),0) \
 	    $(BIN)/python -m pytest -q -s python/tests/test_why.py -k random_hosts
 
 .PHONY: same
@@ -279,7 +275,7 @@ same: setup ## Results beside those of BASE, a built checkout, byte for byte; wi
 
 .PHONY: histories
 histories: ## HISTORIES random histories of protection, from SEED on
-	LAXITY_HISTORIES=$(or $(HISTORIES),1000000) LAXITY_SEED=$(or $(SEED),0) \
+	LAXITY_CASES=$(or $(HISTORIES),1000000) LAXITY_SEED=$(or $(SEED),0) \
 	    $(CARGO_TEST) --package laxity-protect --test histories
 
 .PHONY: failovers

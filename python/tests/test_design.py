@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 import re
 import subprocess
@@ -18,6 +17,7 @@ from laxity.design import phases, placement
 from laxity.design.question import Question
 from laxity.errors import HostError, InputError
 from laxity.progress import silent
+from trials import seeds
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -614,7 +614,7 @@ def test_what_no_placement_holds_is_minimal_on_all_placements(policy: str) -> No
     pytest.importorskip("ortools")
     head = TWO_CPUS.replace("deferrable", policy)
     verdicts = []
-    for seed in range(int(os.environ.get("LAXITY_HOSTS", "4"))):
+    for seed in seeds(4):
         draw = random.Random(seed)  # noqa: S311 - no secret
         domains: Domains = {}
         for number in range(draw.choice([3, 4])):
@@ -736,7 +736,7 @@ def test_no_policy_holds_what_is_said_to_hold_under_none() -> None:
     )
     policies = ("deferrable", "periodic", "polling", "sporadic", "sedf")
     conflicts, relieved = 0, 0
-    for seed in range(int(os.environ.get("LAXITY_HOSTS", "2"))):
+    for seed in seeds(2):
         draw = random.Random(seed)  # noqa: S311 - no secret
         domains: Domains = {
             f"d{number}": [("t", int(period * draw.uniform(0.25, 0.45)), period)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import re
 import sys
 from collections import Counter
@@ -19,6 +18,7 @@ from laxity.policies import TABLE
 from laxity.results.streams import PACKET_NS
 from laxity.tables import why as tables
 from laxity.why import Kind, Late, Place, why, with_remedies
+from trials import cases, seeds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,19 +137,16 @@ def test_what_is_said_to_help_helps(tmp_path: Path, policy: str) -> None:
         assert run.missed == remedy.missed
 
 
-REMEDY_HOSTS = int(os.environ.get("LAXITY_REMEDY_HOSTS", "40"))
-"""Random hosts on which all that is said to help is run again."""
-
-REMEDY_HOSTS_SURE = 40
-"""The number from which on some have late jobs for sure, and changes that help."""
+HOSTS = 40
+"""Random hosts on which all that is said to help is run again. Among so many some have late jobs,
+and changes that help, for sure."""
 
 
 def test_what_is_said_to_help_helps_on_random_hosts(tmp_path: Path) -> None:
     trace = tmp_path / "trace.laxtrace"
     late_of, tried = Counter[str](), Counter[str]()
-    first = int(os.environ.get("LAXITY_SEED", "0"))
     policies = [name for name, policy in TABLE.items() if "sim" in policy.substrates]
-    for seed in range(first, first + REMEDY_HOSTS):
+    for seed in seeds(HOSTS):
         policy = policies[seed % len(policies)]
         host = Host.parse(random_hosts.host(seed, policy))
         try:
@@ -166,8 +163,8 @@ def test_what_is_said_to_help_helps_on_random_hosts(tmp_path: Path) -> None:
                 assert late.what not in {each.what for each in why(trace).late}, said
                 assert run.missed == remedy.missed, said
     print(f"late: {dict(late_of)}; changes that helped: {dict(tried)}")
-    if REMEDY_HOSTS >= REMEDY_HOSTS_SURE:
-        assert tried.total() > REMEDY_HOSTS / 4
+    if cases(HOSTS) >= HOSTS:
+        assert tried.total() > cases(HOSTS) / 4
 
 
 def test_a_budget_for_which_other_tasks_are_drawn_is_no_remedy(tmp_path: Path) -> None:

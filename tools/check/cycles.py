@@ -37,7 +37,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("laxity-run", "laxity-policy", "laxity-protect", "laxity-media"),
         ("laxity-host", "laxity-trace"),
         ("laxity-bandwidth", "laxity-daemon"),
-        ("laxity-config", "laxity-policies"),
+        ("laxity-config", "laxity-policies", "laxity-trials"),
     ),
     "laxity": (
         ("cli",),

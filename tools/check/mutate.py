@@ -30,10 +30,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {
-    "LAXITY_HOSTS": "4000",
-    "LAXITY_STORMS": "4000",
-    "LAXITY_HISTORIES": "9000",
-    "LAXITY_WHY_HOSTS": "150",
+    "LAXITY_CASES": "40%",
     "RUST_BACKTRACE": "0",
 }
 STORMS_IN_C = "4000"

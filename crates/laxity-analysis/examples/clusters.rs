@@ -4,12 +4,9 @@
 //! `cargo run --release -p laxity-analysis --example clusters -- [HOSTS] [RUNS]` prints a Markdown table. It is the
 //! same for the same numbers.
 
-#[path = "../tests/draw/mod.rs"]
-mod draw;
-
-use draw::Draw;
 use laxity_analysis::{Verdict, check};
 use laxity_host::Host;
+use laxity_trials::Draw;
 
 const CPUS: [i64; 3] = [2, 4, 8];
 
@@ -24,7 +21,7 @@ const USED_PERCENT: i64 = 60;
 
 /// A guest has two tasks. Half of the hosts also have guests that always have work, one of four.
 fn host(cpus: i64, load_percent: i64, costs: &str, seed: u64) -> Host {
-    let draw = &mut Draw(seed);
+    let draw = &mut Draw::new(seed);
     let vcpus = cpus * VCPUS_PER_CPU;
     let parts: Vec<i64> = (0..vcpus).map(|_| draw.between(10, 100)).collect();
     let sum: i64 = parts.iter().sum();
@@ -70,7 +67,7 @@ struct Searched {
 }
 
 fn search(host: &Host, runs: usize, seed: u64) -> Searched {
-    let draw = &mut Draw(seed ^ 0x5eed);
+    let draw = &mut Draw::new(seed ^ 0x5eed);
     let mut found = Searched {
         has_missed: false,
         worst_ns: vec![0; host.domains.iter().map(|domain| domain.tasks.len()).sum()],

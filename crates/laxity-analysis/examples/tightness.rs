@@ -7,15 +7,12 @@
 //! domains of one to three tasks. The search draws the offsets of all tasks, then moves one at a time and keeps
 //! what is not better for the host. It is the same for the same numbers.
 
-#[path = "../tests/draw/mod.rs"]
-mod draw;
-
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use draw::Draw;
 use laxity_analysis::{Check, Verdict, check};
 use laxity_host::{GuestScheduler, Host, Policy};
+use laxity_trials::Draw;
 
 const POLICIES: [Policy; 5] = [
     Policy::Periodic,
@@ -74,7 +71,7 @@ fn scheduler(guest: GuestScheduler) -> &'static str {
 }
 
 fn small_host(policy: Policy, guest: GuestScheduler, seed: u64) -> Host {
-    let draw = &mut Draw(seed);
+    let draw = &mut Draw::new(seed);
     let domains = draw.between(1, 3);
     let share_percent = draw.between(30, 90) / domains;
     let scheduler = scheduler(guest);
@@ -115,7 +112,7 @@ struct Worst {
 }
 
 fn search(host: &Host, runs: usize, seed: u64) -> Worst {
-    let draw = &mut Draw(seed ^ 0x5eed);
+    let draw = &mut Draw::new(seed ^ 0x5eed);
     let places: Vec<(usize, usize)> = (host.domains.iter().enumerate())
         .flat_map(|(domain, of)| (0..of.tasks.len()).map(move |task| (domain, task)))
         .collect();

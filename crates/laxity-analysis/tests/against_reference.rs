@@ -4,12 +4,7 @@ mod bounds;
 
 use laxity_host::{Host, Policy};
 use laxity_reference::random_host;
-
-/// How many random hosts, or as many as `LAXITY_HOSTS` says.
-fn hosts() -> u64 {
-    std::env::var("LAXITY_HOSTS")
-        .map_or(1500, |text| text.parse().expect("LAXITY_HOSTS is a number"))
-}
+use laxity_trials::seeds;
 
 /// Bounds that were tried by some job, and those that some job reached to the nanosecond.
 #[derive(Debug, Default)]
@@ -28,7 +23,7 @@ fn compare(seed: u64, host: &Host, seen: &mut Seen) {
 #[test]
 fn bounds_hold_on_random_hosts() {
     let mut seen = Seen::default();
-    for seed in 0..hosts() {
+    for seed in seeds(1500) {
         compare(seed, &random_host(seed), &mut seen);
     }
     assert!(
@@ -42,7 +37,7 @@ fn bounds_hold_on_random_hosts() {
 fn bounds_hold_on_sparse_hosts() {
     for policy in (Policy::ALL.into_iter()).filter(|policy| !policy.is_model()) {
         let mut seen = Seen::default();
-        for seed in 0..hosts() {
+        for seed in seeds(1500) {
             let mut host = random_host(seed);
             host.policy = policy;
             let members = host.domains.len() as i64;

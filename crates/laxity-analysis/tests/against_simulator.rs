@@ -4,12 +4,7 @@
 use laxity_analysis::{TaskCheck, check};
 use laxity_host::{Cost, Costs, GuestScheduler, Host, Policy, Task};
 use laxity_reference::random_host;
-
-/// How many random hosts, or as many as `LAXITY_HOSTS` says.
-fn hosts() -> u64 {
-    std::env::var("LAXITY_HOSTS")
-        .map_or(600, |text| text.parse().expect("LAXITY_HOSTS is a number"))
-}
+use laxity_trials::{Draw, seeds};
 
 /// Whether any bound was tried.
 fn compare(seed: u64, host: &Host) -> bool {
@@ -94,7 +89,7 @@ fn costly_host(seed: u64, policy: Policy) -> Host {
 #[test]
 fn bounds_hold_with_costs_and_jitter() {
     for policy in (Policy::ALL.into_iter()).filter(|policy| !policy.is_model()) {
-        let tried = (0..hosts())
+        let tried = seeds(600)
             .filter(|&seed| compare(seed, &costly_host(seed, policy)))
             .count();
         println!("{}: {tried}", policy.name());
@@ -110,14 +105,8 @@ fn bounds_hold_with_costs_and_jitter() {
 /// than a sporadic server's 32 replenishments. Times fit nothing. In every other host budgets are so long that 32
 /// replenishments which are not small fit into them.
 fn fragmented_host(seed: u64) -> Host {
-    let mut state = seed;
-    let mut between = |least: i64, most: i64| {
-        // SplitMix64 (Steele, Lea and Flood, 2014).
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        least + ((mixed ^ (mixed >> 31)) % (most - least + 1) as u64) as i64
-    };
+    let mut draw = Draw::new(seed);
+    let mut between = |least: i64, most: i64| draw.between(least, most);
     let mut host = random_host(0);
     host.cpus = 1;
     host.settings.quantum_ns = 0;
@@ -163,7 +152,7 @@ fn fragmented_host(seed: u64) -> Host {
 
 #[test]
 fn bounds_hold_for_sporadic_servers_in_pieces() {
-    let tried = (0..hosts())
+    let tried = seeds(600)
         .filter(|&seed| compare(seed, &fragmented_host(seed)))
         .count();
     assert!(tried > 100, "only {tried} hosts had a bound");

@@ -2,26 +2,15 @@
 //! later than its bound, with phases that are searched for the worst.
 
 mod bounds;
-mod draw;
 
-use draw::Draw;
 use laxity_analysis::{Check, Verdict, check, minimum_budget};
 use laxity_host::{Cost, Costs, Domain, GuestScheduler, Host, Policy, Task, Vcpu};
 use laxity_reference::random_host;
+use laxity_trials::{Draw, seeds};
 
 /// With how many phases each random host is run.
 const PHASES: u64 = 8;
-
-/// How many random hosts; with all their phases as many as `LAXITY_HOSTS` says.
-fn hosts() -> u64 {
-    let runs = std::env::var("LAXITY_HOSTS")
-        .map_or(4800, |text| text.parse().expect("LAXITY_HOSTS is a number"));
-    runs / PHASES
-}
-
-fn one_of<T: Copy>(draw: &mut Draw, choices: &[T]) -> T {
-    choices[draw.between(0, choices.len() as i64 - 1) as usize]
-}
+const HOSTS: u64 = 600;
 
 fn task(cost_ns: i64, period_ns: i64, offset_ns: i64) -> Task {
     Task {
@@ -207,7 +196,7 @@ fn the_minimum_budget_is_the_least_that_is_accepted() {
 /// A host of one to three clusters. Some VCPUs use their budgets late in a period and again at its end, some always,
 /// some at random. The tasks of a third need all of a budget from its replenishment on.
 fn hostile_host(seed: u64, unit_ns: i64) -> Host {
-    let draw = &mut Draw(seed);
+    let draw = &mut Draw::new(seed);
     let sizes: Vec<u32> = match draw.between(0, 4) {
         0 => vec![draw.between(1, 2) as u32, 2],
         1 => vec![1, 2, 3],
@@ -222,7 +211,7 @@ fn hostile_host(seed: u64, unit_ns: i64) -> Host {
         let vcpus = i64::from(*size) + draw.between(0, 4);
         let load_percent = draw.between(20, 100);
         for _ in 0..vcpus {
-            let period = one_of(draw, &[20, 30, 40, 40, 60, 70, 100, 240]);
+            let period = draw.one_of(&[20, 30, 40, 40, 60, 70, 100, 240]);
             let share = period * load_percent * i64::from(*size) / (100 * vcpus);
             let budget = draw.between(share / 2, share * 3 / 2).clamp(1, period);
             domains.push(hostile_domain(draw, &cpus, unit_ns, (budget, period)));
@@ -237,7 +226,7 @@ fn hostile_domain(
     unit_ns: i64,
     (budget, period): (i64, i64),
 ) -> Domain {
-    let phase = one_of(draw, &[0, 0, 1, period / 2, period - budget, period]);
+    let phase = draw.one_of(&[0, 0, 1, period / 2, period - budget, period]);
     let (budget_ns, period_ns, phase_ns) = (unit_ns * budget, unit_ns * period, unit_ns * phase);
     let kind = draw.between(0, 8);
     let tasks = match kind {
@@ -293,7 +282,7 @@ fn with_costs(mut host: Host, seed: u64) -> Host {
 
 /// Compares the host and others with phases that were searched for late jobs; how many bounds were tried, and reached.
 fn compare(seed: u64, host: &Host) -> (usize, usize) {
-    let draw = &mut Draw(seed ^ 0x5eed);
+    let draw = &mut Draw::new(seed ^ 0x5eed);
     let mut best = host.clone();
     let mut best_part = 0.0;
     let (mut tried, mut tight) = (0, 0);
@@ -333,7 +322,7 @@ fn compare(seed: u64, host: &Host) -> (usize, usize) {
 
 fn all_hold(host_of: impl Fn(u64) -> Host) -> (usize, usize) {
     let (mut tried, mut tight) = (0, 0);
-    for seed in 0..hosts() {
+    for seed in seeds(HOSTS) {
         let found = compare(seed, &host_of(seed));
         tried += found.0;
         tight += found.1;
@@ -361,7 +350,7 @@ fn bounds_hold_for_hostile_phases_with_costs() {
 #[test]
 fn bounds_hold_on_random_hosts_of_the_reference() {
     let mut tried = 0;
-    for seed in 0..2 * hosts() {
+    for seed in seeds(2 * HOSTS) {
         let mut host = random_host(seed);
         host.policy = Policy::Rtds;
         let stretch = 1 + seed as i64 % 4;

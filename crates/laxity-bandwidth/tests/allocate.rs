@@ -1,18 +1,13 @@
 //! The allocator against a slow second solver and against what must hold of any allocation.
-//!
-//! `LAXITY_ALLOCATIONS` random instances (20,000 unless told) from `LAXITY_SEED` on.
 
 mod reference;
 
 use laxity_bandwidth::{Agreement, Claim, Sharing, allocate};
+use laxity_trials::seeds;
 use num_rational::BigRational;
 use num_traits::ToPrimitive;
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-
-fn from_environment(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().expect("a whole number"))
-}
 
 struct Instance {
     link_bit_s: u64,
@@ -167,13 +162,12 @@ fn more_is_not_less(instance: &Instance, rates: &[u64]) {
 
 #[test]
 fn random_instances() {
-    let seed = from_environment("LAXITY_SEED", 0);
-    for seed in seed..seed + from_environment("LAXITY_ALLOCATIONS", 20_000) {
+    for seed in seeds(20_000) {
         let instance = instance(&mut Pcg64Mcg::seed_from_u64(seed));
         let checked = std::panic::catch_unwind(|| check(&instance));
         assert!(
             checked.is_ok(),
-            "LAXITY_SEED={seed} LAXITY_ALLOCATIONS=1: link {} bit/s, {:?}, {:#?}",
+            "LAXITY_SEED={seed} LAXITY_CASES=1: link {} bit/s, {:?}, {:#?}",
             instance.link_bit_s,
             instance.sharing,
             instance.claims

@@ -1,9 +1,10 @@
 //! The controller among simulated senders: minima, maxima, and that nothing is left while someone wants
-//! it. `LAXITY_SCENARIOS` random ones (200 unless told) from `LAXITY_SEED` on.
+//! it.
 
 use laxity_bandwidth::control::Shapers;
 use laxity_bandwidth::simulate::{Machine, Outcome, Regime, Scenario, Sender, no_rates, simulate};
 use laxity_bandwidth::{Agreement, Sharing};
+use laxity_trials::seeds;
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -158,11 +159,7 @@ fn a_liar_takes_nothing_from_what_was_promised() {
 /// whatever is sent.
 #[test]
 fn random_senders() {
-    let from_environment = |name: &str, default| {
-        std::env::var(name).map_or(default, |text| text.parse().expect("a whole number"))
-    };
-    let seed = from_environment("LAXITY_SEED", 0_u64);
-    for seed in seed..seed + from_environment("LAXITY_SCENARIOS", 200) {
+    for seed in seeds(200) {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mut below = |end: u64| random.next_u64() % end;
         let count = 2 + below(19);

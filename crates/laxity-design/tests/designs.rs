@@ -1,37 +1,11 @@
 //! Designs of random hosts: against brute force, and whether what is said of them is true.
 //!
-//! `LAXITY_HOSTS` is the number of random hosts, `LAXITY_SEED` the first of their seeds, and `LAXITY_DOMAINS` the most
-//! domains of those that brute force takes. A failure names its seed.
+//! `LAXITY_DOMAINS` is the most domains of hosts that brute force takes (default 2). A failure names its seed.
 
 use laxity_analysis::{Verdict, check, is_guaranteed};
 use laxity_design::{Aim, Answer, Demand, Design, Limit, Request, design};
 use laxity_host::{Document, Domain, Host, Open};
-
-fn setting(name: &str, standard: u64) -> u64 {
-    std::env::var(name).map_or(standard, |text| text.parse().expect("a number"))
-}
-
-fn seeds(standard: u64) -> impl Iterator<Item = u64> {
-    let first = setting("LAXITY_SEED", 1);
-    first..first + setting("LAXITY_HOSTS", standard)
-}
-
-/// A small generator of random numbers (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn of<T: Copy>(&mut self, values: &[T]) -> T {
-        values[(self.next() % values.len() as u64) as usize]
-    }
-}
+use laxity_trials::{Draw, number, seeds};
 
 #[derive(Debug, Clone)]
 struct Task {
@@ -42,15 +16,15 @@ struct Task {
 }
 
 /// A host of random tasks, as a file: `domains` domains, which together need about `percent` of the CPU.
-fn domains(random: &mut Random, domains: u64, percent: u64) -> Vec<(String, Vec<Task>)> {
+fn domains(random: &mut Draw, domains: u64, percent: u64) -> Vec<(String, Vec<Task>)> {
     (0..domains)
         .map(|number| {
-            let tasks = 1 + random.next() % 2;
+            let tasks = 1 + random.number() % 2;
             let tasks = (0..tasks).map(|index| {
-                let period_us = 1_000 * random.of(&[4, 5, 8, 10, 12, 16, 20, 24, 40]);
+                let period_us = 1_000 * random.one_of(&[4, 5, 8, 10, 12, 16, 20, 24, 40]);
                 let most = period_us * percent / 100 / domains / tasks;
-                let cost_us = (most / 2 + random.next() % most.max(2)).max(20) / 10 * 10;
-                let deadline_us = random.of(&[period_us, period_us, period_us * 3 / 4]);
+                let cost_us = (most / 2 + random.number() % most.max(2)).max(20) / 10 * 10;
+                let deadline_us = random.one_of(&[period_us, period_us, period_us * 3 / 4]);
                 Task {
                     name: format!("t{index}"),
                     cost_us: cost_us.min(deadline_us),
@@ -63,19 +37,19 @@ fn domains(random: &mut Random, domains: u64, percent: u64) -> Vec<(String, Vec<
         .collect()
 }
 
-fn file(random: &mut Random, domains: &[(String, Vec<Task>)]) -> String {
-    let policy = random.of(&["deferrable", "deferrable", "periodic", "polling"]);
-    let switch_ns = random.of(&[0, 0, 2_000, 10_000]);
+fn file(random: &mut Draw, domains: &[(String, Vec<Task>)]) -> String {
+    let policy = random.one_of(&["deferrable", "deferrable", "periodic", "polling"]);
+    let switch_ns = random.one_of(&[0, 0, 2_000, 10_000]);
     let mut text = format!(
         "duration = \"1 s\"\n[host]\ncpus = 1\npolicy = \"{policy}\"\ncosts = {{ schedule = \"200 ns\", \
          context-switch = \"{switch_ns} ns\" }}\n"
     );
-    let drawn = random.next();
+    let drawn = random.number();
     for (name, tasks) in domains {
         // A domain is the same whichever others there are.
-        let mut random = Random(drawn ^ name.bytes().map(u64::from).sum::<u64>());
+        let mut random = Draw::new(drawn ^ name.bytes().map(u64::from).sum::<u64>());
         text += &format!("[[domain]]\nname = \"{name}\"\n");
-        let scheduler = random.of(&["rate-monotonic", "rate-monotonic", "edf"]);
+        let scheduler = random.one_of(&["rate-monotonic", "rate-monotonic", "edf"]);
         text += &format!("scheduler = \"{scheduler}\"\n");
         for task in tasks {
             text += &format!(
@@ -168,10 +142,10 @@ fn reserves_no_more_than_brute_force() {
     let (mut held, mut worst) = (0, 0.0_f64);
     // The host of the last seed needs a period a little below its longest one.
     for seed in seeds(16).chain([5013]) {
-        let mut random = Random(seed);
+        let mut random = Draw::new(seed);
         let (count, percent) = (
-            1 + random.next() % setting("LAXITY_DOMAINS", 2),
-            30 + random.next() % 60,
+            1 + random.number() % number("LAXITY_DOMAINS", 2),
+            30 + random.number() % 60,
         );
         let domains = domains(&mut random, count, percent);
         let text = file(&mut random, &domains);
@@ -197,14 +171,14 @@ fn reserves_no_more_than_brute_force() {
     }
     println!(
         "{held} held of the seeds from {}; at most {worst:.4} of brute force's least CPU",
-        setting("LAXITY_SEED", 1)
+        seeds(1).start
     );
     assert!(held > 0);
 }
 
 /// A host of one or two domains, each of which may have values and offsets, as a file.
-fn tricky_file(random: &mut Random) -> String {
-    let policy = random.of(&[
+fn tricky_file(random: &mut Draw) -> String {
+    let policy = random.one_of(&[
         "deferrable",
         "periodic",
         "polling",
@@ -212,30 +186,30 @@ fn tricky_file(random: &mut Random) -> String {
         "sedf",
         "lending",
     ]);
-    let switch_ns = random.of(&[0, 2_000]);
+    let switch_ns = random.one_of(&[0, 2_000]);
     let mut text = format!(
         "duration = \"1 s\"\n[host]\ncpus = 1\npolicy = \"{policy}\"\n\
          costs = {{ context-switch = \"{switch_ns} ns\" }}\n"
     );
-    let (count, percent) = (1 + random.next() % 2, 30 + random.next() % 60);
+    let (count, percent) = (1 + random.number() % 2, 30 + random.number() % 60);
     for (name, tasks) in domains(random, count, percent) {
         text += &format!("[[domain]]\nname = \"{name}\"\n");
-        let period_ms = random.of(&[1, 2, 3, 4, 5, 8]);
-        let budget_us = 50 * period_ms * random.of(&[2, 4, 6, 8, 10, 14]);
+        let period_ms = random.one_of(&[1, 2, 3, 4, 5, 8]);
+        let budget_us = 50 * period_ms * random.one_of(&[2, 4, 6, 8, 10, 14]);
         let (budget, period) =
-            random.of(&[(false, false), (false, true), (true, false), (true, true)]);
+            random.one_of(&[(false, false), (false, true), (true, false), (true, true)]);
         if budget {
             text += &format!("budget = \"{budget_us} us\"\n");
         }
         if period {
             text += &format!("period = \"{period_ms} ms\"\n");
         }
-        if random.next().is_multiple_of(3) {
-            text += &format!("priority = {}\n", random.of(&[1, 2, 5]));
+        if random.number().is_multiple_of(3) {
+            text += &format!("priority = {}\n", random.one_of(&[1, 2, 5]));
         }
         for task in tasks {
-            let deadline_us = random.of(&[task.period_us, task.period_us / 2]);
-            let offset_us = random.of(&[0, 0, 1_000, 1_500]);
+            let deadline_us = random.one_of(&[task.period_us, task.period_us / 2]);
+            let offset_us = random.one_of(&[0, 0, 1_000, 1_500]);
             text += &format!(
                 "[[domain.tasks]]\nname = \"{}\"\ncost = \"{} us\"\nperiod = \"{} us\"\n\
                  deadline = \"{} us\"\noffset = \"{offset_us} us\"\n",
@@ -343,7 +317,7 @@ fn holds_with_its_rooms(text: &str, design: &Design, seed: u64) {
 }
 
 /// A host under rtds: the first CPU by itself, and two that share their VCPUs.
-fn clustered_file(random: &mut Random) -> String {
+fn clustered_file(random: &mut Draw) -> String {
     let domains = domains(random, 5, 120);
     let mut text = file(random, &domains).replace("cpus = 1", "cpus = 3");
     for policy in ["deferrable", "periodic", "polling"] {
@@ -351,7 +325,7 @@ fn clustered_file(random: &mut Random) -> String {
     }
     for (name, _) in &domains {
         let line = format!("name = \"{name}\"\n");
-        let cpus = random.of(&["[0]", "[1, 2]", "[1, 2]"]);
+        let cpus = random.one_of(&["[0]", "[1, 2]", "[1, 2]"]);
         text = text.replace(&line, &format!("{line}affinity = {cpus}\n"));
     }
     text
@@ -361,7 +335,7 @@ fn clustered_file(random: &mut Random) -> String {
 fn vcpus_of_clusters_are_designed_together() {
     let (mut held, mut bound) = (0, 0);
     for seed in seeds(4) {
-        let text = clustered_file(&mut Random(seed));
+        let text = clustered_file(&mut Draw::new(seed));
         let Answer::Holds(design) = designed(&text) else {
             continue;
         };
@@ -423,7 +397,7 @@ fn hosts_without_bounds_are_refused_under_rtds() {
 fn values_around_those_given_reserve_no_more_than_brute_force() {
     let (mut held, mut failed, mut worst) = (0, 0, 0.0_f64);
     for seed in seeds(24) {
-        let text = tricky_file(&mut Random(seed));
+        let text = tricky_file(&mut Draw::new(seed));
         let (host, open) = opened(&text);
         let best = brute_force_around(&host, &open);
         match designed(&text) {
@@ -450,7 +424,7 @@ fn values_around_those_given_reserve_no_more_than_brute_force() {
     }
     println!(
         "{held} held of the seeds from {}, {failed} did not; at most {worst:.4} of brute force's least CPU",
-        setting("LAXITY_SEED", 1)
+        seeds(1).start
     );
     assert!(held > 0 && failed > 0);
 }
@@ -478,19 +452,19 @@ fn priorities_are_found_wherever_some_order_holds() {
     let (mut held, mut failed) = (0, 0);
     // On the host of the last seed, one domain holds only because another asks for less than its budget.
     for seed in seeds(100).chain([236]) {
-        let mut random = Random(seed);
-        let count = 2 + random.next() % 3;
-        let percent = 50 + random.next() % 40;
+        let mut random = Draw::new(seed);
+        let count = 2 + random.number() % 3;
+        let percent = 50 + random.number() % 40;
         let domains = domains(&mut random, count, percent);
         let mut text = file(&mut random, &domains);
         for (name, tasks) in &domains {
             // A budget a little above what the tasks need, at a part of the shortest period.
-            let period_us =
-                tasks.iter().map(|task| task.period_us).min().unwrap() / random.of(&[1, 2, 3, 4]);
+            let period_us = tasks.iter().map(|task| task.period_us).min().unwrap()
+                / random.one_of(&[1, 2, 3, 4]);
             let load: f64 = (tasks.iter())
                 .map(|task| task.cost_us as f64 / task.period_us as f64)
                 .sum();
-            let spare = random.of(&[1.1, 1.2, 1.3, 1.5]);
+            let spare = random.one_of(&[1.1, 1.2, 1.3, 1.5]);
             let budget_us = ((load * spare * period_us as f64) as u64).clamp(1, period_us);
             let given = format!(
                 "name = \"{name}\"\nbudget = \"{budget_us} us\"\nperiod = \"{period_us} us\"\n"
@@ -535,10 +509,10 @@ fn without(
 fn conflicts_are_minimal() {
     let mut conflicts = 0;
     for seed in seeds(4) {
-        let mut random = Random(seed);
+        let mut random = Draw::new(seed);
         let domains = domains(&mut random, 3, 110);
-        let drawn = random.0;
-        let of = |domains: &[(String, Vec<Task>)]| designed(&file(&mut Random(drawn), domains));
+        let drawn = random.number();
+        let of = |domains: &[(String, Vec<Task>)]| designed(&file(&mut Draw::new(drawn), domains));
         let Answer::Impossible(impossible) = of(&domains) else {
             continue;
         };
@@ -574,10 +548,10 @@ fn conflicts_are_minimal() {
 fn what_binds_improves_the_aim_when_relaxed() {
     let mut relaxed = 0;
     for seed in seeds(4) {
-        let mut random = Random(seed);
+        let mut random = Draw::new(seed);
         let domains = domains(&mut random, 2, 60);
-        let drawn = random.0;
-        let of = |domains: &[(String, Vec<Task>)]| designed(&file(&mut Random(drawn), domains));
+        let drawn = random.number();
+        let of = |domains: &[(String, Vec<Task>)]| designed(&file(&mut Draw::new(drawn), domains));
         let Answer::Holds(before) = of(&domains) else {
             continue;
         };
@@ -644,8 +618,8 @@ fn growth_within_budgets_holds_and_no_more() {
 fn room_to_grow_holds_and_costs_time() {
     let mut held = 0;
     for seed in seeds(20) {
-        let mut random = Random(seed);
-        let count = 1 + random.next() % 3;
+        let mut random = Draw::new(seed);
+        let count = 1 + random.number() % 3;
         let domains = domains(&mut random, count, 45);
         let text = file(&mut random, &domains);
         let (host, open) = opened(&text);

@@ -1,15 +1,11 @@
 //! Random hosts with few tasks on a grid of whole milliseconds, whose tasks are also found by trying all that there can
 //! be. What is recognized explains every busy period to the nanosecond, and mostly no fewer tasks do: a task whose jobs
 //! rarely wake the VCPU may be found as several of a multiple of its period.
-//!
-//! `LAXITY_OBSERVE_HOSTS` is how many hosts (default 25), `LAXITY_SEED` the first seed (default 0).
 
-mod draw;
-
-use draw::{Draw, number_from_environment};
 use laxity_host::{Document, Host};
 use laxity_observe::{Load, observe};
 use laxity_trace::{Kind, Record};
+use laxity_trials::{Draw, seeds};
 use std::fmt::Write;
 
 const POLICIES: [&str; 5] = ["deferrable", "periodic", "sporadic", "sedf", "credit"];
@@ -227,10 +223,8 @@ fn so_few_explain(all: &[Awake], count: usize) -> bool {
 
 #[test]
 fn what_is_recognized_is_what_trying_everything_finds() {
-    let hosts = number_from_environment("LAXITY_OBSERVE_HOSTS", 25);
-    let first = number_from_environment("LAXITY_SEED", 0);
     let (mut domains, mut more) = (0, 0);
-    for seed in first..first + hosts {
+    for seed in seeds(25) {
         let host = host(&text(seed));
         let (_, records) = laxity_sim::run(&host, Vec::new()).expect("the policy takes it");
         let observed = observe(&laxity_run::metadata(&host, "sim"), &records);

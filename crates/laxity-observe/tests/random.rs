@@ -1,14 +1,10 @@
 //! Random hosts are simulated, observed by nothing but when their VCPUs woke, ran and blocked, and compared with what
 //! is known of them.
-//!
-//! `LAXITY_OBSERVE_HOSTS` is how many hosts (default 25), `LAXITY_SEED` the first seed (default 0).
 
-mod draw;
-
-use draw::{Draw, number_from_environment};
 use laxity_host::{Document, Host};
 use laxity_observe::{Busy, Load, Task, completions_ns, observe, recognize, seen, with_jobs};
 use laxity_trace::{Metadata, Record};
+use laxity_trials::{Draw, seeds};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -145,10 +141,8 @@ impl Count {
 
 #[test]
 fn what_domains_do_is_recognized() {
-    let hosts = number_from_environment("LAXITY_OBSERVE_HOSTS", 25);
-    let first = number_from_environment("LAXITY_SEED", 0);
     let mut count = Count::default();
-    for seed in first..first + hosts {
+    for seed in seeds(25) {
         let text = text(seed);
         let mut host = host(&text);
         let (outcome, metadata, records) = run(&host);
@@ -226,10 +220,8 @@ fn what_domains_do_is_recognized() {
 /// Real kernels wake VCPUs late, and work takes longer at times.
 #[test]
 fn noise_does_not_hide_tasks() {
-    let hosts = number_from_environment("LAXITY_OBSERVE_HOSTS", 25);
-    let first = number_from_environment("LAXITY_SEED", 0);
     let mut count = Count::default();
-    for seed in first..first + hosts {
+    for seed in seeds(25) {
         let host = host(&text(seed));
         let (_, metadata, records) = run(&host);
         let draw = &mut Draw::new(seed);
@@ -268,8 +260,7 @@ fn noise_does_not_hide_tasks() {
 fn ticks_of_a_kernel_beside_small_tasks_are_no_tasks() {
     const US: i64 = 1_000;
     const TICK_NS: i64 = 4_000 * US;
-    let first = number_from_environment("LAXITY_SEED", 0);
-    for seed in first..first + 10 {
+    for seed in seeds(10) {
         let draw = &mut Draw::new(seed);
         let costs_us = [
             draw.between(150, 400),

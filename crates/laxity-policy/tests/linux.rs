@@ -1,22 +1,12 @@
 //! Storms over the models of Linux's fifo and deadline: random wakes, sleeps, blocks, yields and new parameters. When
 //! all that is due has been served, the first of all VCPUs run, as docs/explanation/policies.md says, and no VCPU has
 //! used more than its runtime. One that reclaims pays for its time at most that time, and at least its bandwidth of it.
-//!
-//! `LAXITY_STORMS` is how many storms (default 4000), `LAXITY_SEED` the first seed (default 0).
 
 use laxity_policies::{Parameters, Policy, Settings};
 use laxity_policy::{DumpLine, Instance, NEVER, Request};
+use laxity_trials::seeds;
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;
-
-fn number_from_environment(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text
-            .parse()
-            .unwrap_or_else(|_| panic!("{name} must be a number: {text}")),
-        Err(_) => default,
-    }
-}
 
 /// How soon a VCPU that reclaims pays again without a jiffy.
 const LOOKS_AGAIN_NS: i64 = 10_000;
@@ -379,7 +369,7 @@ impl Drop for Storm {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!(
-                "This was storm {0} under {1}: LAXITY_SEED={0} LAXITY_STORMS=1 repeats it.",
+                "This was storm {0} under {1}: LAXITY_SEED={0} LAXITY_CASES=1 repeats it.",
                 self.seed,
                 self.policy.name()
             );
@@ -389,9 +379,7 @@ impl Drop for Storm {
 
 #[test]
 fn the_first_of_all_vcpus_run_in_a_storm() {
-    let first = number_from_environment("LAXITY_SEED", 0);
-    let storms = number_from_environment("LAXITY_STORMS", 4_000);
-    for seed in first..first + storms {
+    for seed in seeds(4_000) {
         Storm::new(seed).run();
     }
 }

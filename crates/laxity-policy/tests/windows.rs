@@ -1,21 +1,11 @@
 //! Storms over the model of Xen's arinc653: random windows, wakes, blocks, sleeps, yields and new windows. At every
 //! nanosecond each CPU runs the first of its VCPUs whose window is open, if that has work, and nobody else.
-//!
-//! `LAXITY_STORMS` is how many storms (default 1000), `LAXITY_SEED` the first seed (default 0).
 
 use laxity_policies::{Parameters, Policy, Settings};
 use laxity_policy::{Instance, NEVER, Request};
+use laxity_trials::seeds;
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;
-
-fn number_from_environment(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text
-            .parse()
-            .unwrap_or_else(|_| panic!("{name} must be a number: {text}")),
-        Err(_) => default,
-    }
-}
 
 struct Draw(Pcg64);
 
@@ -200,10 +190,8 @@ impl Storm {
 
 #[test]
 fn windows_are_kept_in_a_storm() {
-    let first = number_from_environment("LAXITY_SEED", 0);
-    let storms = number_from_environment("LAXITY_STORMS", 1_000);
-    for seed in first..first + storms {
-        println!("LAXITY_SEED={seed} LAXITY_STORMS=1 repeats it");
+    for seed in seeds(1_000) {
+        println!("LAXITY_SEED={seed} LAXITY_CASES=1 repeats it");
         Storm::new(seed).run();
     }
 }

@@ -1,21 +1,15 @@
 //! The protocol in random histories, and in all histories with a single fault.
 //!
-//! `LAXITY_HISTORIES` is how many (default 25000), `LAXITY_SEED` the first seed (default 0). A history
-//! that fails says its seed; with that seed and one history it is told step by step. `make mutations`
-//! breaks the protocol in every way that it knows, and 9000 histories notice each.
+//! A history that fails says its seed; with that seed and one history it is told step by step. `make mutations`
+//! breaks the protocol in every way that it knows, and 10,000 histories notice each.
 
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use laxity_protect::protocol::{Mode, Settings, StandbyLost, interval};
 use laxity_protect::simulate::{self, Coverage, Fault, Plan};
-
-fn number_from_environment(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| {
-        text.parse()
-            .unwrap_or_else(|_| panic!("{name} is a number"))
-    })
-}
+use laxity_trials::seeds;
 
 /// The log of a failing history.
 fn told(plan: &Plan) -> String {
@@ -26,23 +20,23 @@ fn told(plan: &Plan) -> String {
 
 #[test]
 fn random_histories() {
-    let histories = number_from_environment("LAXITY_HISTORIES", 25_000);
-    let first = number_from_environment("LAXITY_SEED", 0);
+    let Range { start: first, end } = seeds(25_000);
+    let histories = end - first;
     let next = AtomicU64::new(first);
     let all = Mutex::new(Coverage::default());
     let work = || {
         let mut coverage = Coverage::default();
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= first + histories {
+            if seed >= end {
                 break;
             }
             let plan = Plan::random(seed);
             let outcome = simulate::run(&plan, &mut coverage);
             if outcome.violation.is_some() {
-                next.store(first + histories, Ordering::Relaxed);
+                next.store(end, Ordering::Relaxed);
                 panic!(
-                    "LAXITY_SEED={seed} LAXITY_HISTORIES=1: {}",
+                    "LAXITY_SEED={seed} LAXITY_CASES=1: {}",
                     told(&simulate::shrink(&plan))
                 );
             }

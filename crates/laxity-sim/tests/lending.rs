@@ -1,21 +1,11 @@
 //! What lending servers promise: every VCPU gets at all times at least what its sporadic server alone would
 //! have given it, and every job ends no later than with that server, whatever the other guests do or tell.
-//!
-//! `LAXITY_HOSTS` is how many random hosts (default 3000), `LAXITY_SEED` the first seed (default 0).
 
 use laxity_host::{Host, Policy};
 use laxity_reference::random_host;
 use laxity_trace::{Kind, NONE, Record};
+use laxity_trials::{Draw, seeds};
 use std::collections::BTreeMap;
-
-fn number_from_environment(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text
-            .parse()
-            .unwrap_or_else(|_| panic!("{name} must be a number: {text}")),
-        Err(_) => default,
-    }
-}
 
 /// A random host whose VCPUs have no equals, so that nothing depends on who of two equals came first. Its
 /// guests' kernels do not tick: when they would depends on when the guest ran. Its times are so fine that
@@ -25,14 +15,8 @@ fn host_without_coincidences(seed: u64) -> Host {
     const FINE: i64 = 1_000_000;
     const LONGEST_NS: i64 = 3_600_000_000_000;
     let mut host = random_host(seed);
-    // SplitMix64 (Steele, Lea and Flood, 2014).
-    let mut state = seed;
-    let mut below = |limit: i64| {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % limit as u64) as i64
-    };
+    let mut draw = Draw::new(seed);
+    let mut below = |limit: i64| draw.between(0, limit - 1);
     let unit_ns = host.domains.iter().flat_map(|domain| &domain.tasks);
     let unit_ns = unit_ns.map(|task| task.cost_ns).min().unwrap_or(1);
     let periods_ns = host
@@ -123,10 +107,8 @@ impl Found {
 
 #[test]
 fn every_vcpu_and_every_job_is_where_its_server_alone_would_have_it_or_further() {
-    let first = number_from_environment("LAXITY_SEED", 0);
-    let hosts = number_from_environment("LAXITY_HOSTS", 3000);
     let (mut earlier, mut same) = (0, 0);
-    for seed in first..first + hosts {
+    for seed in seeds(3000) {
         let host = host_without_coincidences(seed);
         let server = Found::of(&host, Policy::Sporadic);
         let lending = Found::of(&host, Policy::Lending);

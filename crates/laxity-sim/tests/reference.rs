@@ -1,23 +1,13 @@
 //! The policies in C, in the simulated host, against the reference: the same jobs, completed at the same
 //! nanosecond, and the same VCPU on the same CPU at every time, on random hosts.
-//!
-//! `LAXITY_HOSTS` is how many (default 10000), `LAXITY_SEED` the first seed (default 0).
 
 use laxity_host::Host;
 use laxity_reference::{Interval, Job, difference, random_host, simulate};
 use laxity_trace::{Kind, Record};
+use laxity_trials::seeds;
 
 /// After so many different hosts the others would say nothing new.
 const DIFFERENT_MOST: usize = 20;
-
-fn number_from_environment(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text
-            .parse()
-            .unwrap_or_else(|_| panic!("{name} must be a number: {text}")),
-        Err(_) => default,
-    }
-}
 
 /// Jobs, from the records of their arrivals and completions.
 fn jobs(host: &Host, records: &[Record]) -> Vec<Job> {
@@ -103,10 +93,8 @@ fn intervals(host: &Host, records: &[Record]) -> Vec<Interval> {
 
 #[test]
 fn policies_do_what_the_reference_does() {
-    let first = number_from_environment("LAXITY_SEED", 0);
-    let hosts = number_from_environment("LAXITY_HOSTS", 10_000);
     let mut different = Vec::new();
-    for seed in first..first + hosts {
+    for seed in seeds(10_000) {
         let host = random_host(seed);
         let expected = simulate(&host).expect("random hosts are within what the reference models");
         let (_, records) = laxity_sim::run(&host, Vec::<Record>::new())
@@ -138,7 +126,7 @@ fn policies_do_what_the_reference_does() {
             .map(|(seed, policy, _)| (seed, policy))
             .collect();
         panic!(
-            "{} of {hosts} hosts differ (at {DIFFERENT_MOST} the search ends): {seeds:?}\n{message}",
+            "{} hosts differ (at {DIFFERENT_MOST} the search ends): {seeds:?}\n{message}",
             different.len()
         );
     }

@@ -3,8 +3,6 @@
 //! Every late job's causes sum to its lateness and its parts to its response; the late jobs are those that the run
 //! itself counted; and for some jobs of each host a slow reference, which looks at each interval between two records by
 //! itself and reads all lines before it, finds the same parts.
-//!
-//! `LAXITY_WHY_HOSTS` is how many hosts (default 500), `LAXITY_SEED` the first seed (default 0).
 
 mod packets;
 mod reference;
@@ -12,21 +10,13 @@ mod reference;
 use laxity_host::{Cost, Host};
 use laxity_reference::random_host;
 use laxity_trace::{Kind, Metadata, Reader, Record, Sink, Writer, text};
+use laxity_trials::{cases, seeds};
 use laxity_why::{Account, Cause, Explained, Job, Question, Watch, why};
 use reference::Lines;
 use std::collections::BTreeMap;
 
 /// Jobs of each host that the reference explains, too.
 const REFERENCED_JOBS: usize = 3;
-
-fn number_from_environment(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text
-            .parse()
-            .unwrap_or_else(|_| panic!("{name} must be a number: {text}")),
-        Err(_) => default,
-    }
-}
 
 /// A random host; every second one with costs of decisions and switches, every third with jitter.
 fn host(seed: u64) -> Host {
@@ -126,12 +116,10 @@ fn facts_of<'a>(host: &'a Host, job: &Job) -> &'a laxity_host::Task {
 
 #[test]
 fn causes_sum_and_agree_with_the_reference() {
-    let hosts = number_from_environment("LAXITY_WHY_HOSTS", 500);
-    let first = number_from_environment("LAXITY_SEED", 0);
     let mut late_jobs = BTreeMap::<&str, u64>::new();
     let mut causes = BTreeMap::<Cause, u64>::new();
     let mut referenced = 0;
-    for seed in first..first + hosts {
+    for seed in seeds(500) {
         let host = host(seed);
         let (outcome, metadata, records) = trace(&host);
         let jobs = jobs(&metadata, &records);
@@ -177,7 +165,7 @@ fn causes_sum_and_agree_with_the_reference() {
         }
     }
     println!("late jobs by policy: {late_jobs:?}; causes: {causes:?}; referenced: {referenced}");
-    if hosts >= 500 {
+    if cases(500) >= 500 {
         // The test sees every policy late and every cause but those that no simulated host has.
         assert_eq!(late_jobs.len(), laxity_host::Policy::ALL.len());
         assert!(late_jobs.values().all(|&jobs| jobs > 0), "{late_jobs:?}");

@@ -1,8 +1,6 @@
 //! Storms: random wakes, sleeps, blocks, yields, decisions and live changes, right and wrong, on every
 //! policy, with timers that fire on time and with timers that are late. After every step all that can be
 //! seen from outside must be as docs/explanation/policies.md says.
-//!
-//! `LAXITY_STORMS` is how many storms (default 20000), `LAXITY_SEED` the first seed (default 0).
 
 mod budgets;
 mod credits;
@@ -12,18 +10,10 @@ mod storm;
 
 use laxity_policies::{Parameters, Policy, Settings};
 use laxity_policy::{Decision, Instance, NEVER, Request};
+use laxity_trials::seeds;
 use storm::Storm;
 
 const MS: i64 = 1_000_000;
-
-fn number_from_environment(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text
-            .parse()
-            .unwrap_or_else(|_| panic!("{name} must be a number: {text}")),
-        Err(_) => default,
-    }
-}
 
 /// Says how to repeat a storm that fails.
 struct Seed(u64);
@@ -32,7 +22,7 @@ impl Drop for Seed {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!(
-                "This was storm {0}: LAXITY_SEED={0} LAXITY_STORMS=1 repeats it.",
+                "This was storm {0}: LAXITY_SEED={0} LAXITY_CASES=1 repeats it.",
                 self.0
             );
         }
@@ -41,9 +31,7 @@ impl Drop for Seed {
 
 #[test]
 fn nothing_is_lost_in_a_storm() {
-    let first = number_from_environment("LAXITY_SEED", 0);
-    let storms = number_from_environment("LAXITY_STORMS", 20_000);
-    for seed in first..first + storms {
+    for seed in seeds(20_000) {
         let seed = Seed(seed);
         Storm::new(seed.0).run();
     }

@@ -5,14 +5,13 @@
 //! file says. Messages are late or lost exactly where phones sent them again, but for lost ones that another copy made
 //! up for; and an outage lasts for as long as the run says. For some of each host the slow reference finds the same
 //! parts.
-//!
-//! `LAXITY_WHY_CALLS` is the number of hosts (default one of each policy), `LAXITY_SEED` the first seed (default 0).
 
 use crate::reference::{self, Lines};
-use crate::{file, number_from_environment, trace};
+use crate::{file, trace};
 use laxity_host::{ANSWER_WAITS_NS, Host, Policy};
 use laxity_run::{LOST, Outcome};
 use laxity_trace::{Kind, Metadata, Place, Reader, Record, text};
+use laxity_trials::seeds;
 use laxity_why::{Account, Cause, Fate, Packet, Question, Subject, Watch, why};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -391,13 +390,13 @@ fn check_record(host: &Host, outcome: &Outcome, limit_ns: i64, packets: &[Packet
 
 #[test]
 fn causes_of_late_packets_of_random_hosts() {
-    let hosts = number_from_environment("LAXITY_WHY_CALLS", Policy::ALL.len() as u64);
-    let first = number_from_environment("LAXITY_SEED", 0);
+    let seeds = seeds(Policy::ALL.len() as u64);
+    let hosts = seeds.end - seeds.start;
     let mut causes = BTreeMap::<Cause, u64>::new();
     let mut places = BTreeMap::<Option<Place>, u64>::new();
     let mut subjects = BTreeMap::<Subject, u64>::new();
     let (mut ran, mut referenced) = (0, 0);
-    for seed in first..first + hosts {
+    for seed in seeds {
         let Some((host, bypasses)) = host(seed) else {
             continue;
         };
