@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from laxity import directory as directories
 from laxity.errors import InputError
-from laxity.results.acceptance import judged
+from laxity.results.acceptance import failed_ratio, judged
 from laxity.results.origin import Origin, frame_of, load_origin, read_table, save_origin
 from laxity.results.records import decoded
 from laxity.results.schema import Profile, Telephony
@@ -274,9 +274,11 @@ class Point:
     """The loss ratio of all packets of voice; None without calls."""
     delay_ns_p999: Mean | None
     """The delay that 99.9 % of the packets do not exceed; None without calls, or if none came."""
+    failed_ratio: Mean | None
+    """The part given up of the calls or the registrations; None where nobody calls or registers."""
     passed: int
-    """With so many seeds no deadline was missed, loss and delay of calls were accepted, and
-    agreements held. Voice is not scored in a sweep."""
+    """With so many seeds no deadline was missed, calls were accepted, and agreements held. Voice is
+    not scored in a sweep."""
     denied: int | None
     """With so many seeds a domain got less than its minimum; None without agreements."""
     reserved: float | None
@@ -306,7 +308,8 @@ class Best:
 def _distance(point: Point) -> tuple[float, ...]:
     """How far a point is from passing."""
     lost = point.packet_loss_ratio.mean if point.packet_loss_ratio else 0.0
-    return (-point.passed, point.miss_ratio.mean, lost, point.denied or 0)
+    failed = point.failed_ratio.mean if point.failed_ratio else 0.0
+    return (-point.passed, point.miss_ratio.mean, lost, failed, point.denied or 0)
 
 
 @dataclass(frozen=True)
@@ -399,6 +402,7 @@ def _of_calls(rows: Rows) -> list[tuple[str, pa.Array]]:
         ("packet_loss_ratio", pa.array([voice.loss_ratio for voice in voices], pa.float64())),
         ("delay_ns_p50", pa.array([delay.p50 for delay in delays_ns], pa.int64())),
         ("delay_ns_p999", pa.array([delay.p999 for delay in delays_ns], pa.int64())),
+        ("failed_ratio", pa.array([failed_ratio(each) for each in of_row], pa.float64())),
         ("accepted", pa.array([telephony.accepted for telephony in of_row], pa.bool_())),
     ]
 
@@ -502,6 +506,7 @@ class Sweep:
                 mean(ratios[runs].tolist()),
                 mean_of("packet_loss_ratio", runs),
                 mean_of("delay_ns_p999", runs),
+                mean_of("failed_ratio", runs),
                 int(passed[runs].sum()),
                 None if denied is None else int(denied[runs].sum()),
                 None if math.isnan(reserved[runs[0]]) else float(reserved[runs[0]]),
@@ -547,6 +552,7 @@ class Sweep:
                     "packet_loss_ratio": point.packet_loss_ratio
                     and asdict(point.packet_loss_ratio),
                     "delay_ns_p999": point.delay_ns_p999 and asdict(point.delay_ns_p999),
+                    "failed_ratio": point.failed_ratio and asdict(point.failed_ratio),
                     "passed": point.passed,
                     "denied": point.denied,
                     "reserved": point.reserved,

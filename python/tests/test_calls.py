@@ -366,7 +366,7 @@ def test_sweeps_have_loss_and_delay(host: Host, tmp_path: Path) -> None:
     )
     assert code == 0
     assert "delay p99.9" in output
-    assert "loss and delay accepted" in " ".join(output.split())
+    assert "calls accepted" in " ".join(output.split())
     strict = host.sweep([*QUICK, *ALONE, work, "calls.acceptance.delay=1 ms"])
     assert [point.holds for point in strict.points()] == [True, False]
 
@@ -382,6 +382,25 @@ def test_calls_that_are_given_up_are_not_good_calls(laxity: Laxity) -> None:
     lax = ("--set", "calls.acceptance.failed=100 %")
     said = laxity("run", TELEPHONY, *sets, *lax, "--strict").stdout
     assert "(below 100 %)" in said.partition("  failed ")[2].splitlines()[0]
+
+
+def test_a_sweep_judges_calls_that_are_given_up(laxity: Laxity, host: Host, tmp_path: Path) -> None:
+    """Voice is as good at the second point as at the first: nobody else is connected there."""
+    work = "domain.signalling.workload.work=50 us|5 s"
+    swept = host.sweep(["duration=60 s", "calls.streams=1", "calls.rate=1 /s", *ALONE, work])
+    good, bad = swept.points()
+    assert good.holds
+    assert not bad.holds
+    assert good.packet_loss_ratio == bad.packet_loss_ratio
+    assert good.failed_ratio is not None
+    assert bad.failed_ratio is not None
+    assert good.failed_ratio.mean == 0 < bad.failed_ratio.mean
+    swept.save(tmp_path / "out")
+    laxity("report", tmp_path / "out")
+    page = " ".join((tmp_path / "out/report.html").read_text("utf-8").split())
+    assert "All limits held up to domain.signalling.workload.work = 50 us; at" in page
+    assert "of the calls were given up" in page
+    assert "calls given up" in page
 
 
 def test_tasks_beside_calls_are_told(laxity: Laxity, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from laxity.results.origin import Origin
     from laxity.sweep import Axis
 
-MEASURES = ("loss", "delay_ms", "mos")
+MEASURES = ("loss", "delay_ms", "mos", "failed")
 """What a run is judged by, as columns of a run's row."""
 
 
@@ -48,6 +48,7 @@ class Voice:
         """From the table of a sweep, and the limits of the host file beside it."""
         of_run = [*axes, "policy", "seed"]
         columns = [*of_run, "packet_loss_ratio", "delay_ns_p50", "delay_ns_p999"]
+        columns += ["failed_ratio", "accepted"]
         runs = frame.drop_duplicates(of_run)[columns].reset_index(drop=True)
         limits = _limits(load_origin(directory, "sweep"), runs, axes)
         runs["loss"] = runs["packet_loss_ratio"]
@@ -58,9 +59,8 @@ class Voice:
         ]
         runs["loss_limit"] = [limit["loss"] for limit in limits]
         runs["delay_limit_ms"] = [limit["delay_ns"] / 1e6 for limit in limits]
-        runs["accepted"] = (runs["loss"] < runs["loss_limit"]) & (
-            runs["delay_ms"] < runs["delay_limit_ms"]
-        )
+        runs["failed"] = runs["failed_ratio"]
+        runs["failed_limit"] = [limit["failed"] for limit in limits]
         return cls(runs, axes)
 
     def verdict(self) -> tuple[str, str]:
@@ -70,18 +70,18 @@ class Voice:
         most = self._place(held.index[-1])
         if held.all():
             if len(held) == 1:
-                return "The limits of loss and delay held.", "good"
-            return f"The limits of loss and delay held at every point, up to {most}.", "good"
+                return "All limits held.", "good"
+            return f"All limits held at every point, up to {most}.", "good"
         # What was lost says nothing of points where no packet arrived by the end of the run.
         delay_ms = points["delay_ms"].mean()
         loss = points["loss"].mean()[delay_ms.notna()]
         if loss.empty:
-            return "The limits of loss and delay held at no point: no packet arrived.", "bad"
+            return "All limits held at no point: no packet arrived.", "bad"
         if not held.any():
             least = loss.idxmin()
             return (
                 (
-                    f"The limits of loss and delay held at no point; least was lost at "
+                    f"All limits held at no point; least was lost at "
                     f"{self._place(least)}: {percent(float(loss[least]))}."
                 ),
                 "bad",
@@ -91,18 +91,24 @@ class Voice:
         if is_one_line and held.iloc[:first_bad].all() and not held.iloc[first_bad:].any():
             up_to, bad = self._place(held.index[first_bad - 1]), held.index[first_bad]
             what = (
-                f"{percent(float(loss[bad]))} of the packets were lost, and the delay at 99.9 % "
-                f"was {_milliseconds(delay_ms[bad])}"
+                self._found(bad, float(loss[bad]), float(delay_ms[bad]))
                 if bad in loss.index
                 else "no packet arrived"
             )
-            text = (
-                f"The limits of loss and delay held up to {up_to}; at {self._place(bad)}, {what}."
-            )
-            return text, ""
+            return f"All limits held up to {up_to}; at {self._place(bad)}, {what}.", ""
         where = f"{held.sum()} of {number(len(held), 'point')}"
         last = self._place(held[held].index[-1])
-        return f"The limits of loss and delay held at {where}. The last of these is {last}.", ""
+        return f"All limits held at {where}. The last of these is {last}.", ""
+
+    def _found(self, place: Any, loss: float, delay_ms: float) -> str:  # noqa: ANN401 - as _place
+        """What was found at a point, in words."""
+        found = (
+            f"{percent(loss)} of the packets were lost, and the delay at 99.9 % was "
+            f"{_milliseconds(delay_ms)}"
+        )
+        points = self.runs.groupby([*self.axes, "policy"], sort=False)
+        failed = float(points["failed"].mean()[place])
+        return f"{found}; {percent(failed)} of the calls were given up" if failed > 0 else found
 
     def sections(self) -> list[Section]:
         """Curves and a table."""
@@ -154,6 +160,7 @@ class Voice:
 
     def _table(self) -> Table:
         rows = []
+        is_failed_shown = bool(self.runs["failed"].notna().any())
         is_policy_shown = len(self.runs["policy"].unique()) > 1 or not self.axes
         for place, of_point in self.runs.groupby([*self.axes, "policy"], sort=False):
             *values, policy = place
@@ -166,12 +173,18 @@ class Voice:
                 yes += number(len(of_point), "seed")
             over = of_point["loss"].mean() >= of_point["loss_limit"].iloc[0]
             late = not of_point["delay_ms"].mean() < of_point["delay_limit_ms"].iloc[0]
+            is_given_up = of_point["failed"].mean() >= of_point["failed_limit"].iloc[0]
             rows.append(
                 [
                     *plain(*texts, *([str(policy)] if is_policy_shown else [])),
                     _mean(of_point["loss"], percent, "bad" if over else ""),
                     _mean(of_point["delay_ms"], _milliseconds, "bad" if late else ""),
                     _mean(of_point["mos"], lambda score: f"{score:.2f}"),
+                    *(
+                        [_mean(of_point["failed"], percent, "bad" if is_given_up else "")]
+                        if is_failed_shown
+                        else []
+                    ),
                     Cell(yes, "good" if held == len(of_point) else "bad"),
                 ]
             )
@@ -179,12 +192,14 @@ class Voice:
         columns = (
             *self.axes,
             *(["policy"] if is_policy_shown else []),
-            *("packets lost", "delay, 99.9 %", "opinion score, E-model", "limits held"),
+            *("packets lost", "delay, 99.9 %", "opinion score, E-model"),
+            *(["calls given up"] if is_failed_shown else []),
+            "limits held",
         )
         several = len(self.runs["seed"].unique()) > 1
         note = (
             f"{'Means over the seeds, with 95 % confidence intervals. ' if several else ''}"
-            "The limits are those of loss and delay in [calls.acceptance]. The opinion score is "
+            "The limits are those of [calls.acceptance], but `mos`. The opinion score is "
             "what the E-model (ITU-T G.107) expects of loss and median delay; a sweep keeps no "
             "packets to listen to. `laxity run` scores a single point with PESQ, which the limit "
             "`mos` is about."

@@ -91,11 +91,19 @@ def limits_of(telephony: Telephony) -> list[Limit]:
     if telephony.quality is not None:
         mos = telephony.quality.mos_lqo.min
         found.append(Limit("MOS", limits.mos, mos, mos >= limits.mos))
-    begun = [each for each in (telephony.calls, telephony.registrations) if each is not None]
-    if begun:
-        failed = max(each.failed / max(1, each.offered) for each in begun)
+    failed = failed_ratio(telephony)
+    if failed is not None:
         found.append(Limit("failed", limits.failed, failed, failed < limits.failed))
     return found
+
+
+def failed_ratio(telephony: Telephony) -> float | None:
+    """The part given up of the calls or the registrations, whichever is greater, from 0 to 1.
+
+    None where nobody calls or registers.
+    """
+    begun = [each for each in (telephony.calls, telephony.registrations) if each is not None]
+    return max((each.failed / max(1, each.offered) for each in begun), default=None)
 
 
 def judged(telephony: Telephony) -> Telephony:

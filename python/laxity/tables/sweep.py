@@ -69,6 +69,8 @@ def best_point(best: Best) -> tuple[str, str]:
             if point.packet_loss_ratio is not None
             else f"{percent(point.miss_ratio.mean)} missed"
         )
+        if point.failed_ratio is not None and point.failed_ratio.mean:
+            missed += f", {percent(point.failed_ratio.mean)} of the calls given up"
         if has_calls and point.miss_ratio.mean:
             missed += f", {percent(point.miss_ratio.mean)} of the deadlines missed"
         if point.denied:
@@ -77,7 +79,7 @@ def best_point(best: Best) -> tuple[str, str]:
         return f"No point of {points:,} passes. Nearest: {where}, {missed}{some}", "bad"
     passing = "Every point" if best.holding == points else f"{best.holding:,} of {points:,} points"
     passes = "passes" if best.holding in (1, points) else "pass"
-    what = "loss and delay accepted" if has_calls else "every deadline met"
+    what = "calls accepted" if has_calls else "every deadline met"
     if point.denied is not None:
         what += ", agreements held"
     seeds = f" with each of {point.seeds} seeds" if point.seeds > 1 else ""
