@@ -6,7 +6,10 @@ import os
 
 
 def cases(standard: int) -> int:
-    """So many as `LAXITY_CASES` says, a number or a part of what the test tries by itself."""
+    """How many cases a test tries that tries `standard` by itself; at least one.
+
+    `LAXITY_CASES` is a number, or a part of what each test tries by itself, such as 20%.
+    """
     asked = os.environ.get("LAXITY_CASES", "100%")
     if asked.endswith("%"):
         return max(1, standard * int(asked[:-1]) // 100)

@@ -6,7 +6,7 @@ mod bounds;
 use laxity_analysis::{Check, Verdict, check, minimum_budget};
 use laxity_host::{Cost, Costs, Domain, GuestScheduler, Host, Policy, Task, Vcpu};
 use laxity_reference::random_host;
-use laxity_trials::{Draw, seeds};
+use laxity_trials::{Draw, cases, seeds};
 
 /// With how many phases each random host is run.
 const PHASES: u64 = 8;
@@ -335,7 +335,7 @@ fn all_hold(host_of: impl Fn(u64) -> Host) -> (usize, usize) {
 fn bounds_hold_for_hostile_phases() {
     let (tried, tight) = all_hold(|seed| hostile_host(seed, 1 + seed as i64 % 2 * 999));
     assert!(
-        tried > 1000 && tight > 20,
+        tried as u64 > cases(HOSTS) && tight as u64 * 30 > cases(HOSTS),
         "{tried} bounds, {tight} reached"
     );
 }
@@ -343,7 +343,7 @@ fn bounds_hold_for_hostile_phases() {
 #[test]
 fn bounds_hold_for_hostile_phases_with_costs() {
     let (tried, _) = all_hold(|seed| with_costs(hostile_host(seed, 10_000), seed));
-    assert!(tried > 1000, "{tried} bounds");
+    assert!(tried as u64 > cases(HOSTS), "{tried} bounds");
 }
 
 /// The reference's own random hosts under rtds, with every VCPU on all CPUs, or each on one.
@@ -372,5 +372,5 @@ fn bounds_hold_on_random_hosts_of_the_reference() {
         host.duration_ns *= stretch;
         tried += bounds::tried(seed, &host).0;
     }
-    assert!(tried > 1000, "{tried} bounds");
+    assert!(tried as u64 > cases(2 * HOSTS), "{tried} bounds");
 }
