@@ -191,7 +191,8 @@ def _edges(found: Found) -> list[str]:
         if left.example is not None:
             rule, unit_ns, seed, one = left.example
             text += (
-                f" *The first such set*, {rule.value}, multiples of {unit_ns / 1e6:g} ms, seed {seed}:"
+                f" *The first such set*, {rule.value}, multiples of {unit_ns / 1e6:g} ms,"
+                f" seed {seed}:"
                 f" job {one.job} of {one.task} {_ended(one.theirs)} in PARTSim, and"
                 f" {_ended(one.ours)} in Laxity."
             )
