@@ -71,9 +71,9 @@ class Run:
     """One of Laxity."""
 
     jobs: dict[str, list[Outcome]]
-    """Of each task, in the order in which they arrived."""
+    """The jobs of each task, in the order in which they arrived."""
     records: list[dict[str, Any]]
-    """Of the trace, as in `tracefile.table`."""
+    """The trace, as in `tracefile.table`."""
 
 
 def laxity_run(set: Set) -> Run:

@@ -148,7 +148,7 @@ class Speed:
     partsim: Spread
     laxity: Spread
     ratio: Spread
-    """Of each round."""
+    """Laxity's speed over PARTSim's, in each round."""
     partsim_traced: Spread
     laxity_traced: Spread
     ratio_traced: Spread

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 DURATION_NS = 2_000_000_000
-"""Of each run; PARTSim's command takes less than 2^31 ticks."""
+"""The length of each run; PARTSim's command takes less than 2^31 ticks."""
 
 MICROSECOND_NS = 1_000
 MILLISECOND_NS = 1_000_000
@@ -16,9 +16,9 @@ ALONE = ("deferrable", "periodic", "credit", "sedf")
 """Policies under which a domain that owns the CPU never waits, as in python/tests/test_simso.py."""
 
 LOADS = (0.4, 1.2)
-"""Of tasks: some sets have late jobs, and in some a task falls ever farther behind."""
+"""Bounds of the load of tasks: in some sets a task falls ever farther behind."""
 BANDWIDTHS = (0.4, 0.94)
-"""Of servers: Linux admits 0.95."""
+"""Bounds of the servers' share of the CPU: Linux admits 0.95."""
 
 
 class Rule(Enum):
