@@ -29,7 +29,7 @@ POLICY_SOURCES := $(wildcard policy/src/*.[ch] policy/models/*.[ch] policy/inclu
 POLICY_TABLES := $(wildcard policy/*.def)
 KVM_SOURCES := $(wildcard kvm/programs/*.[ch] kvm/bpf/*.[ch] guest/*.[ch] python/tests/steady/*.c)
 XEN_SOURCES := $(wildcard xen/adapter/*.[ch] xen/include/*.h xen/programs/*.[ch] xen/programs/test/*.[ch])
-C_SOURCES := $(POLICY_SOURCES) $(XEN_SOURCES) $(KVM_SOURCES)
+C_SOURCES := $(POLICY_SOURCES) $(XEN_SOURCES) $(KVM_SOURCES) $(wildcard bench/partsim/*.cpp)
 
 .PHONY: help
 help: ## What there is to make
@@ -316,6 +316,12 @@ bench: setup ## Speed, against SimSo in the same run; writes docs/results/speed.
 	$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m bench
 	cargo bench --quiet --package laxity-media --bench lateness
+
+# What PARTSim is and how it is built: docs/results/partsim.md.
+.PHONY: compare-partsim
+compare-partsim: setup ## Job by job against a build of PARTSim at PARTSIM, SEEDS sets of each kind from FIRST on, and speed; writes docs/results/partsim.md
+	@test -n '$(PARTSIM)' || { echo 'PARTSIM is missing: make compare-partsim PARTSIM=PARTSim/build' >&2; exit 2; }
+	$(BIN)/python -m bench.partsim '$(PARTSIM)' --first $(or $(FIRST),0) --seeds $(or $(SEEDS),50)
 
 .PHONY: threads
 threads: setup ## The models of Linux's schedulers against real threads of this machine; needs root

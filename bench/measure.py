@@ -23,6 +23,7 @@ from laxity.policies import TABLE
 from laxity.why import why
 
 from bench import simso_flat
+from bench.spread import Spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,28 +45,6 @@ WORST = 10
 """Late jobs that are explained one by one."""
 RUNS_A_ROUND = 5
 """Runs of Laxity are a thousandth as long as SimSo's: of several, the median counts."""
-
-
-@dataclass(frozen=True)
-class Spread:
-    """One number, measured several times."""
-
-    values: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        """The one in the middle."""
-        return median(self.values)
-
-    @property
-    def least(self) -> float:
-        """The least."""
-        return min(self.values)
-
-    @property
-    def most(self) -> float:
-        """The greatest."""
-        return max(self.values)
 
 
 @dataclass(frozen=True)
