@@ -609,12 +609,16 @@ def file(head: str, domains: Domains) -> str:
     return head + "".join(map(domain, domains, domains.values()))
 
 
+PLACED = 4
+"""Random hosts for which every placement is tried. Among so many some hold, and some do not."""
+
+
 @pytest.mark.parametrize("policy", ["deferrable", "?"])
 def test_what_no_placement_holds_is_minimal_on_all_placements(policy: str) -> None:
     pytest.importorskip("ortools")
     head = TWO_CPUS.replace("deferrable", policy)
     verdicts = []
-    for seed in seeds(4):
+    for seed in seeds(PLACED):
         draw = random.Random(seed)  # noqa: S311 - no secret
         domains: Domains = {}
         for number in range(draw.choice([3, 4])):
@@ -645,7 +649,9 @@ def test_what_no_placement_holds_is_minimal_on_all_placements(policy: str) -> No
             cost = f"domain.{relief.domain}.tasks.{relief.task}.cost={relief.cost_ns} ns"
             relieved = Host.parse(file(head, domains)).design(set=cost, policy=relief.policy)
             assert relieved.holds, said
-    assert {*verdicts} == {"holds", "impossible"}
+    # A single case has one verdict.
+    if len(verdicts) >= PLACED:
+        assert {*verdicts} == {"holds", "impossible"}
 
 
 def test_three_of_sixty_percent_hold_on_no_two_cpus() -> None:
