@@ -79,19 +79,19 @@ class Voice:
             return "All limits held at no point: no packet arrived.", "bad"
         if not held.any():
             least = loss.idxmin()
-            return (
-                (
-                    f"All limits held at no point; least was lost at "
-                    f"{self._place(least)}: {percent(float(loss[least]))}."
-                ),
-                "bad",
+            failed = float(points["failed"].mean()[least])
+            given_up = f", and {percent(failed)} of the calls were given up" if failed > 0 else ""
+            text = (
+                f"All limits held at no point; least was lost at {self._place(least)}: "
+                f"{percent(float(loss[least]))}{given_up}."
             )
+            return text, "bad"
         first_bad = int((~held).to_numpy().argmax())
         is_one_line = len(self.axes) == 1 and len(self.runs["policy"].unique()) == 1
         if is_one_line and held.iloc[:first_bad].all() and not held.iloc[first_bad:].any():
             up_to, bad = self._place(held.index[first_bad - 1]), held.index[first_bad]
             what = (
-                self._found(bad, float(loss[bad]), float(delay_ms[bad]))
+                _found(loss[bad], delay_ms[bad], points["failed"].mean()[bad])
                 if bad in loss.index
                 else "no packet arrived"
             )
@@ -99,16 +99,6 @@ class Voice:
         where = f"{held.sum()} of {number(len(held), 'point')}"
         last = self._place(held[held].index[-1])
         return f"All limits held at {where}. The last of these is {last}.", ""
-
-    def _found(self, place: Any, loss: float, delay_ms: float) -> str:  # noqa: ANN401 - as _place
-        """What was found at a point, in words."""
-        found = (
-            f"{percent(loss)} of the packets were lost, and the delay at 99.9 % was "
-            f"{_milliseconds(delay_ms)}"
-        )
-        points = self.runs.groupby([*self.axes, "policy"], sort=False)
-        failed = float(points["failed"].mean()[place])
-        return f"{found}; {percent(failed)} of the calls were given up" if failed > 0 else found
 
     def sections(self) -> list[Section]:
         """Curves and a table."""
@@ -230,6 +220,15 @@ def _opinion(delay_ns: float, loss: float) -> float:
         return math.nan
     delay_ms = (PACKET_NS + delay_ns + BUFFER_NS) / 1e6
     return e_model.mos(min(100.0, max(0.0, e_model.r_factor(delay_ms, loss))))
+
+
+def _found(loss: float, delay_ms: float, failed: float) -> str:
+    """What became of voice and of calls, in words; `failed` is NaN where nobody calls."""
+    found = (
+        f"{percent(loss)} of the packets were lost, and the delay at 99.9 % was "
+        f"{_milliseconds(delay_ms)}"
+    )
+    return f"{found}; {percent(failed)} of the calls were given up" if failed > 0 else found
 
 
 def _milliseconds(value: float) -> str:
