@@ -29,17 +29,14 @@ if TYPE_CHECKING:
     from laxity.results.origin import Origin
     from laxity.sweep import Axis
 
-MEASURES = ("loss", "delay_ms", "mos", "failed")
-"""What a run is judged by, as columns of a run's row."""
-
 
 @dataclass(frozen=True)
 class Voice:
     """What became of voice at each point of a sweep."""
 
     runs: pd.DataFrame
-    """A row for each run: the swept keys, `policy`, `seed`, `MEASURES`, `accepted` and the limits
-    that it was held against."""
+    """A row for each run: the swept keys, `policy`, `seed`, `loss`, `delay_ms`, `mos`, `failed`,
+    `accepted` and the limits that it was held against."""
     axes: Mapping[str, Axis]
     """The swept keys."""
 
