@@ -34,13 +34,15 @@ from laxity.substrates.xen.plan import PREFIX
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-    from typing import Any
 
+    from laxity.media_schema import Report as MediaReport
     from laxity.resolved import Resolved
     from laxity.resolved_schema import Domain, ResolvedHost
+    from laxity.results.measured import Report
     from laxity.results.run import Run
     from laxity.results.streams import KeptStream
     from laxity.substrates.xen.plan import Window
+    from laxity.trace_schema import Measured, Summary
 
 START = "start"
 DOMIDS = "domids"
@@ -93,10 +95,10 @@ def run(
             _number(results / START),
         )
         ticks = [asdict(report.tick) if report and report.tick else None for report in reports]
-        summary = json.loads(told) | {"ticks": ticks}
+        summary: Summary = json.loads(told)
         # Xen's trace has them if the events that it records are those that carry them.
         is_cost_measured = bool(summary["decision_ns"])
-        measured = {
+        measured: Measured = {
             "cpu_ns": [sum(vcpus) for vcpus in summary["cpu_ns"]],
             "schedule_calls": summary["decisions"],
             "context_switches": summary["switches"],
@@ -105,20 +107,19 @@ def run(
             "events": len(tracefile.records(trace)),
             "wall_ns": wall_ns,
         }
-        beside, streams = _calls(window, results)
-        beside["machine"] = machine
+        telephony, streams = _calls(window, results)
         result = host.measured(
             SUBSTRATE,
             completions,
             measured,
             trace=trace,
-            beside=beside,
+            beside={**telephony, "machine": machine},
             streams=streams,
             options=options,
         )
     except (ValueError, OSError) as error:
         raise LabError(f"run {window.run!r}: {error}", f"see {results}") from None
-    trace.with_suffix(SUMMARY).write_text(json.dumps(summary), "utf-8")
+    trace.with_suffix(SUMMARY).write_text(json.dumps({**summary, "ticks": ticks}), "utf-8")
     return replace(result, policy=metadata["policy"])
 
 
@@ -186,16 +187,19 @@ def _report(domain: Domain, window: Window, results: Path) -> jobs.GuestReport:
     return report
 
 
-def _calls(window: Window, results: Path) -> tuple[dict[str, Any], tuple[KeptStream, ...]]:
+def _calls(window: Window, results: Path) -> tuple[dict[str, object], tuple[KeptStream, ...]]:
     """What became of the calls, for a result: its telephony, and packets of voice."""
     server = packets.media_server(window.host)
     if server is None:
         return {}, ()
     calls, output = results / CALLS, results / f"{PREFIX}{server['name']}.output"
-    report = {
-        **_json(calls, _read(calls)),
+    parties = _json(calls, _read(calls))
+    report: Report = {
+        "calls": parties["calls"],
+        "load": parties["load"],
+        "sink": parties["sink"],
         # Between the guest's marks.
-        **_json(output, "".join(_read(output).splitlines()[1:-1])),
+        "relay": _json(output, "".join(_read(output).splitlines()[1:-1]))["relay"],
         "signalling": None,
         "packets": np.fromfile(results / PACKETS, PACKET),
     }
@@ -204,9 +208,9 @@ def _calls(window: Window, results: Path) -> tuple[dict[str, Any], tuple[KeptStr
     return {"telephony": telephony_of_report(report, there)}, tuple(kept_streams(report, there))
 
 
-def _json(path: Path, text: str) -> dict[str, Any]:
+def _json(path: Path, text: str) -> MediaReport:
     try:
-        found: dict[str, Any] = json.loads(text)
+        found: MediaReport = json.loads(text)
     except ValueError as error:
         raise LabError(f"{path} is damaged: {error}", "look at what dom0 left beside it") from None
     return found
