@@ -30,6 +30,7 @@ from laxity.resolved import calls_of
 from laxity.results.measured import CALL_STREAMS, PACKET, kept_streams, telephony_of_report
 from laxity.substrates.xen import packets
 from laxity.substrates.xen.plan import PREFIX
+from laxity.trace_schema import Summary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from laxity.results.run import Run
     from laxity.results.streams import KeptStream
     from laxity.substrates.xen.plan import Window
-    from laxity.trace_schema import Measured, Summary
+    from laxity.trace_schema import Measured
 
 START = "start"
 DOMIDS = "domids"
@@ -53,6 +54,13 @@ PACKETS = "packets"
 SUMMARY = ".summary.json"
 
 SUBSTRATE = "xen"
+
+
+class RunSummary(Summary):
+    """What Xen's buffers say as a whole, and what guests do."""
+
+    ticks: list[dict[str, int] | None]
+    """The tick of each guest's kernel; None for dom0."""
 
 
 def run(
@@ -68,8 +76,7 @@ def run(
 ) -> Run:
     """The run of a window, from the directory that dom0 left of it.
 
-    Writes its trace to a file, and beside it, as JSON, what Xen's buffers say as a whole (`Summary`
-    of crates/laxity-xentrace/src/run.rs) and the `ticks` of each guest's kernel. `scheduler` is
+    Writes its trace to a file, and beside it, as JSON, its `RunSummary`. `scheduler` is
     Xen's own, if it was one of these; `wall_ns` is what the run took whoever ran it; `machine` is
     the fingerprint of an emulated one; `options` name the substrate on the command line.
 
@@ -95,7 +102,8 @@ def run(
             _number(results / START),
         )
         ticks = [asdict(report.tick) if report and report.tick else None for report in reports]
-        summary: Summary = json.loads(told)
+        of_buffers: Summary = json.loads(told)
+        summary: RunSummary = {**of_buffers, "ticks": ticks}
         # Xen's trace has them if the events that it records are those that carry them.
         is_cost_measured = bool(summary["decision_ns"])
         measured: Measured = {
@@ -119,14 +127,14 @@ def run(
         )
     except (ValueError, OSError) as error:
         raise LabError(f"run {window.run!r}: {error}", f"see {results}") from None
-    trace.with_suffix(SUMMARY).write_text(json.dumps({**summary, "ticks": ticks}), "utf-8")
+    trace.with_suffix(SUMMARY).write_text(json.dumps(summary), "utf-8")
     return replace(result, policy=metadata["policy"])
 
 
 def ticks(summary: Path) -> list[dict[str, int] | None]:
     """Returns the tick of each guest's kernel from the summary of a run; None for dom0."""
-    found: list[dict[str, int] | None] = json.loads(summary.read_text("utf-8"))["ticks"]
-    return found
+    told: RunSummary = json.loads(summary.read_text("utf-8"))
+    return told["ticks"]
 
 
 def begun(host: ResolvedHost, summary: Path) -> list[str]:
@@ -135,7 +143,7 @@ def begun(host: ResolvedHost, summary: Path) -> list[str]:
     That is the phase of periods or the credits, where the policy has them. Each is that of the
     domain's first VCPU. A domain of which the scheduler told nothing gets none.
     """
-    told: dict[str, list[list[int | None]]] = json.loads(summary.read_text("utf-8"))
+    told: RunSummary = json.loads(summary.read_text("utf-8"))
     policy, found = TABLE[host["policy"]], []
     for number, domain in enumerate(host["domains"]):
         if policy.uses("phase") and (deadline_ns := told["deadlines_ns"][number][0]) is not None:
