@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -79,6 +79,15 @@ def observe_trace(raw: Path, trace: Path, known: Configuration, source: str) -> 
     return Observed(found, host, run_of(host.resolve(), raw, trace))
 
 
+class Whole(TypedDict):
+    """What a trace says as a whole; see `observed_jobs` of crates/laxity-py."""
+
+    cpu_ns: list[int]
+    decisions: int
+    switches: int
+    records: int
+
+
 def run_of(host: Resolved, raw: Path, trace: Path) -> Run:
     """The run of a host as a trace of it tells, with the jobs of the host's own tasks.
 
@@ -90,7 +99,7 @@ def run_of(host: Resolved, raw: Path, trace: Path) -> Run:
     expected = host.trace_metadata(substrate)
     with core_errors():
         completions, told = _core.observed_jobs(str(raw), str(trace), json.dumps(expected))
-    whole = json.loads(told)
+    whole: Whole = json.loads(told)
     if _tasks(expected) == _tasks(metadata):
         shutil.copyfile(raw, trace)
         completions = _completions(raw, completions)
