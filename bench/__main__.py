@@ -15,11 +15,14 @@ from bench import measure, page
 if TYPE_CHECKING:
     from bench.measure import (
         Allocation,
+        Calls,
         CallSpeed,
         Curve,
+        Dropped,
         Scaling,
         Speed,
         Spread,
+        Times,
         TraceCost,
         WhyCost,
     )
@@ -278,8 +281,8 @@ def _curve_section(vcpu_curves: list[Curve], task_curves: list[Curve]) -> list[s
     ]
 
 
-def _schedule_section(calls: list[dict[str, Any]]) -> list[str]:
-    def cell(times: dict[str, float]) -> str:
+def _schedule_section(calls: list[Calls]) -> list[str]:
+    def cell(times: Times) -> str:
         return f"{times['mean_ns']:.0f} / {times['median_ns']:.0f} / {times['p99_ns']:.0f}"
 
     rows = []
@@ -313,7 +316,7 @@ def _schedule_section(calls: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _bandwidth_section(allocations: list[Allocation], drops: list[dict[str, Any]]) -> list[str]:
+def _bandwidth_section(allocations: list[Allocation], drops: list[Dropped]) -> list[str]:
     counts = list(allocations[0].us)
     (asked_at, asked_us), most = next(iter(ALLOCATION_US.items())), max(counts)
 

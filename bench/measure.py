@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import laxity
 import numpy as np
@@ -371,7 +371,27 @@ def task_curves() -> list[Curve]:
     return _curves(TASK_COUNTS, _many_tasks)
 
 
-def schedule_calls() -> list[dict[str, Any]]:
+class Times(TypedDict):
+    """Times of one kind of call."""
+
+    mean_ns: float
+    median_ns: float
+    p99_ns: float
+
+
+class Calls(TypedDict):
+    """What the calls of a policy take, with that many VCPUs."""
+
+    policy: str
+    vcpus: int
+    schedule: Times
+    wake: Times
+    timer: Times
+    clock_ns: float
+    """What it takes to read the clock, which is taken off."""
+
+
+def schedule_calls() -> list[Calls]:
     """The lines that the benchmark of `laxity-policy` prints."""
     command = ["cargo", "bench", "--quiet", "--package", "laxity-policy", "--bench", "schedule"]
     done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603
@@ -412,7 +432,18 @@ def allocations() -> list[Allocation]:
     return [Allocation(sharing, dict(sorted(us.items()))) for sharing, us in sorted(found.items())]
 
 
-def dropped_packets() -> list[dict[str, Any]]:
+class Dropped(TypedDict):
+    """What a packet costs that is dropped, over some rounds."""
+
+    place: str
+    rounds: int
+    packets: int
+    median_us: float
+    min_us: float
+    max_us: float
+
+
+def dropped_packets() -> list[Dropped]:
     """CPU time of a packet that is dropped, by where; nothing where no namespaces can be made."""
     lines = _bandwidth_bench("daemon", ["drops"]).splitlines()
     return [json.loads(line) for line in lines if line.startswith("{")]

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of setuptools' pkg_resources, which SimSo imports
     from simso.configuration import Configuration
     from simso.core import Model
 
+if TYPE_CHECKING:
+    from laxity.resolved_schema import ResolvedHost
+
 CYCLES_PER_MS = 1_000
 """SimSo is faster with fewer; with these, all times of a drawn host are whole numbers."""
 
 
-def speed(host: dict[str, Any]) -> float:
+def speed(host: ResolvedHost) -> float:
     """Model seconds a second, of a resolved host; setting SimSo up does not count."""
     configuration = Configuration()
     configuration.cycles_per_ms = CYCLES_PER_MS

@@ -26,7 +26,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity.host import Host
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from multiprocessing.connection import Connection
     from multiprocessing.synchronize import Event
+
+    from laxity.resolved_schema import Domain, Parameters, ResolvedHost, Task
 
 HOSTS = Path(__file__).parent / "hosts"
 POLICIES = ("eevdf", "fifo", "deadline")
@@ -114,7 +116,7 @@ class Groups:
         else:
             (self.top / "cpu.shares").write_text(str(PARENT_SHARES))
 
-    def add(self, name: str, parameters: dict[str, Any]) -> Path:
+    def add(self, name: str, parameters: Parameters) -> Path:
         """Makes a domain's group, with its weight and quota."""
         group = self.top / name
         group.mkdir()
@@ -137,7 +139,7 @@ class Groups:
         return group
 
 
-def jobs_of(tasks: list[dict[str, Any]], duration_ns: int) -> Iterator[tuple[int, int, int]]:
+def jobs_of(tasks: list[Task], duration_ns: int) -> Iterator[tuple[int, int, int]]:
     """The jobs of a VCPU's tasks in the order of their arrivals: arrival, cost and deadline, ns."""
     jobs = [
         (arrival_ns, task["cost_ns"], arrival_ns + task["deadline_ns"])
@@ -154,7 +156,7 @@ def spend(cost_ns: int) -> None:
         pass
 
 
-def join_class(domain: dict[str, Any], vcpu: int, policy: str) -> None:
+def join_class(domain: Domain, vcpu: int, policy: str) -> None:
     """Gives the calling process the scheduling and the CPUs of a VCPU."""
     parameters = domain["parameters"]
     if domain["name"] == FAIR_SERVER:
@@ -169,7 +171,7 @@ def join_class(domain: dict[str, Any], vcpu: int, policy: str) -> None:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(parameters["rt_priority"]))
 
 
-def do_jobs(domain: dict[str, Any], vcpu: int, duration_ns: int) -> tuple[int, int]:
+def do_jobs(domain: Domain, vcpu: int, duration_ns: int) -> tuple[int, int]:
     """Does the work of a VCPU from now on; how many of its jobs were done, and how many late."""
     begin_ns = time.monotonic_ns()
     tasks = [task for task in domain["tasks"] if task["vcpu"] == vcpu]
@@ -191,7 +193,7 @@ def do_jobs(domain: dict[str, Any], vcpu: int, duration_ns: int) -> tuple[int, i
 
 
 def run_vcpu(
-    domain: dict[str, Any],
+    domain: Domain,
     vcpu: int,
     policy: str,
     duration_ns: int,
@@ -218,7 +220,7 @@ def run_time_ns() -> int:
     return int(Path("/proc/self/schedstat").read_text().split()[0])
 
 
-def real(host: dict[str, Any]) -> list[Used]:
+def real(host: ResolvedHost) -> list[Used]:
     """Runs the host's VCPUs as threads, and says what each domain did."""
     context = multiprocessing.get_context("fork")
     policy, duration_ns = host["policy"], host["duration_ns"]
@@ -262,7 +264,7 @@ def real(host: dict[str, Any]) -> list[Used]:
     ]
 
 
-def refusal(host: dict[str, Any]) -> str | None:
+def refusal(host: ResolvedHost) -> str | None:
     """Why the host cannot be run as threads, if it cannot."""
     if host["policy"] not in POLICIES:
         return f"its policy is {host['policy']}; threads run under {', '.join(POLICIES)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity import _core
 from laxity import directory as directories
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from laxity.resolved import Resolved
     from laxity.results.run import Run
     from laxity.substrates.substrate import Substrate
+    from laxity.trace_schema import Agreement
 
 FIDELITY = "fidelity.json"
 
@@ -39,10 +40,10 @@ class Fidelity:
 
     runs: tuple[Run, Run]
     """The first, which is compared, and the second, which it is held against."""
-    agreement: dict[str, Any]
-    """How far the two traces agree: `Agreement` of crates/laxity-trace, as JSON."""
+    agreement: Agreement
+    """How far the two traces agree."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the object that `laxity fidelity --json` prints."""
         first, second = self.runs
         a, b = first.substrate, second.substrate
@@ -111,5 +112,5 @@ def measure(
         runs[on.name] = run
     first, second = runs[a.name], runs[b.name]
     with core_errors():
-        agreement = json.loads(_core.agreement(str(first.trace), str(second.trace)))
+        agreement: Agreement = json.loads(_core.agreement(str(first.trace), str(second.trace)))
     return Fidelity((first, second), agreement)

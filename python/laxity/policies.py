@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from laxity import _core
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Policy:
         """Returns whether the policy goes by that parameter."""
         return parameter in self.parameters
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the object that `laxity policies --json` prints."""
         return {
             "name": self.name,
@@ -66,16 +67,22 @@ class Parameter:
     meaning: str
     """Whole sentences, in Markdown."""
 
+    def of(self, given: Mapping[str, object]) -> int:
+        """Returns its value among the parameters of a domain, or the settings of a host."""
+        value = given[self.field]
+        assert isinstance(value, int)  # noqa: S101 - for the types
+        return value
 
-def _policy(row: dict[str, Any]) -> Policy:
-    lists = {key: tuple(row[key]) for key in ("substrates", "parameters")}
-    return Policy(**(row | lists))
 
-
-TABLE = {row["name"]: _policy(row) for row in json.loads(_core.policies())}
+TABLE = {
+    policy.name: policy for policy in msgspec.json.decode(_core.policies(), type=tuple[Policy, ...])
+}
 """Every policy by its name, in the order of tables and plots."""
 
-PARAMETERS = {row["name"]: Parameter(**row) for row in json.loads(_core.parameters())}
+PARAMETERS = {
+    parameter.name: parameter
+    for parameter in msgspec.json.decode(_core.parameters(), type=tuple[Parameter, ...])
+}
 """Every parameter by its name: those of domains, then the settings of the host."""
 
 OWN_PARAMETERS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from laxity.errors import InputError, core_errors
 from laxity.results.origin import Origin
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from laxity.results.jobs import Counted, Responses, Times
     from laxity.results.run import Run
     from laxity.results.streams import KeptStream
+    from laxity.trace_schema import Measured, Metadata
 
 
 def task_paths(host: ResolvedHost) -> Iterator[tuple[str, Domain, Task]]:
@@ -101,31 +102,28 @@ class Resolved:
         """Returns what a result was made from; `options` name the substrate that gave it."""
         return Origin(self.text, self.name, tuple(self.overrides), tuple(options))
 
-    def trace_metadata(self, substrate: str) -> dict[str, Any]:
+    def trace_metadata(self, substrate: str) -> Metadata:
         """Returns what a trace says of its run before its first record."""
         with core_errors():
-            metadata: dict[str, Any] = json.loads(
-                self.file.trace_metadata(self.overrides, substrate)
-            )
+            metadata: Metadata = json.loads(self.file.trace_metadata(self.overrides, substrate))
         return metadata
 
     def measured(
         self,
         substrate: str,
         completions: list[list[bytes]],
-        measured: Mapping[str, Any],
+        measured: Measured,
         *,
         trace: Path | None = None,
-        beside: Mapping[str, Any] | None = None,
+        beside: Mapping[str, object] | None = None,
         streams: tuple[KeptStream, ...] = (),
         options: Sequence[str] = (),
     ) -> Run:
         """Makes the result of a run that was not simulated, by the rules of those that are.
 
         `completions` has for each domain and task when its jobs completed, ns from the start as
-        int64 bytes. `measured` is what `HostFile.result_of_jobs` of crates/laxity-py takes;
-        `beside` is the part of the result that does not follow from jobs, and `streams` are packets
-        of voice. `options` name the substrate on the command line.
+        int64 bytes. `beside` is the part of the result that does not follow from jobs, and
+        `streams` are packets of voice. `options` name the substrate on the command line.
         """
         from laxity.results.run import Run
 
@@ -155,7 +153,7 @@ class Resolved:
         return responses, counted
 
 
-def refuse_helpers(host: Mapping[str, Any], why: str, instead: str) -> None:
+def refuse_helpers(host: ResolvedHost, why: str, instead: str) -> None:
     """Raises InputError for a host whose domains have helpers, with why and what is right."""
     for domain in host["domains"]:
         if domain["helper_of"] is not None:

@@ -532,7 +532,7 @@ class Sweep:
             return Best(cheapest, points, len(holding), "cheapest")
         return Best(holding[0], points, len(holding), "first")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns `axes`, `points` (means over seeds), `best`, and `rows` (all of the table)."""
         best = self.best()
         return {

@@ -7,7 +7,7 @@ import os
 import struct
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,8 @@ from laxity.errors import InputError, core_errors
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
+
+    from laxity.trace_schema import Metadata
 
 RECORD = np.dtype(
     [
@@ -83,10 +85,10 @@ def find(path: str | Path) -> Path:
     return path
 
 
-def metadata(trace: Path) -> dict[str, Any]:
+def metadata(trace: Path) -> Metadata:
     """What the trace says of its run: policy, seed, domains and tasks (crates/laxity-trace)."""
     with core_errors():
-        content: dict[str, Any] = json.loads(_core.trace_metadata(str(trace)))
+        content: Metadata = json.loads(_core.trace_metadata(str(trace)))
     return content
 
 

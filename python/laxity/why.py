@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from laxity import _core, tracefile
 from laxity.errors import HostError, InputError, core_errors
@@ -18,10 +18,12 @@ from laxity.results.streams import LOST, PACKET_NS
 from laxity.text import EXACT, time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from laxity.host import Host
+    from laxity.resolved_schema import Domain, Parameters, ResolvedHost
     from laxity.results.streams import KeptStream
+    from laxity.trace_schema import Metadata
 
 Kind = Literal[
     "own-work",
@@ -174,12 +176,13 @@ class Why:
         }
         return tuple(kind for kind, count in counts.items() if count)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the object that `laxity why --json` prints."""
-        content: dict[str, Any] = encoded(self)
-        for late in content["late"]:
-            if late.get("remedies") is None:
-                late.pop("remedies", None)
+        content = encoded(self)
+        content["late"] = [
+            {key: told for key, told in encoded(late).items() if (key, told) != ("remedies", None)}
+            for late in self.late
+        ]
         return content
 
 
@@ -198,7 +201,7 @@ def why(
     return decoded(json.loads(answer), Why)
 
 
-def _places(metadata: Mapping[str, Any], name: str) -> tuple[int, int]:
+def _places(metadata: Metadata, name: str) -> tuple[int, int]:
     """The places of a task's domain and of the task, of `domain/task`."""
     names = []
     for index, domain in enumerate(metadata["domains"]):
@@ -315,19 +318,20 @@ def _whose(late: Late) -> str:
     return (at or late.what).split("/")[0]
 
 
-def _network_changes(resolved: Mapping[str, Any], late: Late, causes: set[Kind]) -> Iterator[str]:
+def _network_changes(resolved: ResolvedHost, late: Late, causes: set[Kind]) -> Iterator[str]:
     """Changes of cards and of protection that may help a packet."""
     network = resolved["network"] if late.kind in WAY_ENDS else None
     if not network:
         return
-    server = "media_server" if late.kind == "packet" else "signalling_server"
+    calls = resolved["calls"]
+    server = calls and calls["media_server" if late.kind == "packet" else "signalling_server"]
     name = _whose(late)
     domain = next(each for each in resolved["domains"] if each["name"] == name)
     if "queue" in causes and len(domain["vcpus"]) < resolved["cpus"]:
         yield f"domain.{name}.vcpus={len(domain['vcpus']) + 1}"
     agreements = network["link"]["agreements"] if network["link"] else ()
     for place, agreement in enumerate(agreements):
-        if "rate" in causes and agreement["domain"] == resolved["calls"][server]:
+        if "rate" in causes and agreement["domain"] == server:
             yield f"link.agreements.{place}.maximum={2 * agreement['maximum_bit_s']} bit/s"
     for place, nic in enumerate(network["nics"]):
         if late.lost_at in ("card", "wire-out") and nic["ring"] < RING_PACKETS:
@@ -387,7 +391,7 @@ def _helps(host: Host, overrides: list[str], change: str, late: Late) -> bool:
     return same and _is_in_time(host, [*overrides, change], late)
 
 
-def _work(resolved: Mapping[str, Any]) -> list[Any]:
+def _work(resolved: ResolvedHost) -> list[list[dict[str, object]]]:
     """The tasks of all domains, whichever of their VCPUs has them."""
     return [[{**task, "vcpu": None} for task in domain["tasks"]] for domain in resolved["domains"]]
 
@@ -397,11 +401,11 @@ def _first(holds: Callable[[str], bool], changes: Iterable[str]) -> Iterator[str
     return islice(filter(holds, changes), 1)
 
 
-def _higher_priorities(resolved: Mapping[str, Any], name: str, which: str) -> Iterator[str]:
+def _higher_priorities(resolved: ResolvedHost, name: str, which: str) -> Iterator[str]:
     """Priorities of the domain above one other domain more each, as far as there are such."""
     parameter = PARAMETERS[which]
     step = PRIORITIES[which]
-    values = {each["name"]: each["parameters"][parameter.field] for each in resolved["domains"]}
+    values = {each["name"]: parameter.of(each["parameters"]) for each in resolved["domains"]}
     own = values.pop(name)
     above = {value for value in values.values() if value * step >= own * step}
     wanted = (value + step for value in sorted(above, key=lambda value: value * step))
@@ -410,7 +414,7 @@ def _higher_priorities(resolved: Mapping[str, Any], name: str, which: str) -> It
             yield f"domain.{name}.{which}={value}"
 
 
-def _other_cpus(resolved: Mapping[str, Any], domain: Mapping[str, Any]) -> list[str]:
+def _other_cpus(resolved: ResolvedHost, domain: Domain) -> list[str]:
     """Other CPUs for a domain that has one VCPU, which is bound to some."""
     if len(domain["vcpus"]) != 1:
         return []
@@ -420,7 +424,7 @@ def _other_cpus(resolved: Mapping[str, Any], domain: Mapping[str, Any]) -> list[
 
 
 def _smallest_budget_ns(
-    host: Host, overrides: list[str], late: Late, parameters: Mapping[str, Any]
+    host: Host, overrides: list[str], late: Late, parameters: Parameters
 ) -> int | None:
     """A budget above the domain's own, in few digits, with which the job is in time.
 

@@ -29,6 +29,8 @@ from laxity.apply.agent.journal import Journal, JournalError
 from laxity.apply.agent.keeping import Keeper, Paths, RefusedError
 from laxity.apply.agent.linux import Linux, guest_name, user_of
 from laxity.apply.wanted import Asked, Helpers, ask, cpus_of, listed
+from laxity.tables.apply import parameters_table
+from rich.console import Console
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -842,7 +844,8 @@ def test_live_parameters(machine: Machine) -> None:
         parsed = live.parse(words)
         if parsed.command == "set":
             machine.keeper.apply(live.change(machine.linux.observe([]), parsed), keep=True)
-        return live.parameters(machine.linux.observe([]), live.parse(["get"]))
+        guests = live.parameters(machine.linux.observe([]), live.parse(["get"]))
+        return [guest.to_json() for guest in guests]
 
     applied = asked(machine).wanted
     machine.keeper.apply(applied)
@@ -875,6 +878,16 @@ def test_live_parameters(machine: Machine) -> None:
     assert sched("get")[0]["weight"] == 100
     machine.keeper.revert()
     assert _lines(machine.snapshot()) == _lines(before)
+
+
+def test_the_table_of_parameters_of_a_policy_of_laxity() -> None:
+    """Its budgets have no `reclaim`, by which those of SCHED_DEADLINE are known."""
+    values = {"budget_ns": 2_000_000, "period_ns": 10_000_000, "priority": 1}
+    vcpu = live.VcpuParameters(0, "deferrable", values, [0])
+    text = io.StringIO()
+    guest = live.GuestParameters("control", {}, [vcpu])
+    Console(file=text, width=120).print(parameters_table([guest]))
+    assert "deferrable, budget_ns 2000000, period_ns 10000000, priority 1" in text.getvalue()
 
 
 @pytest.mark.parametrize(

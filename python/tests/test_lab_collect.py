@@ -156,7 +156,13 @@ workload = { kind = "cpu-bound" }
 streams = 3
 media-server = "control"
 """
-QUANTILES = {"count": 2, "mean_ns": 3.0, "p50_ns": 3, "max_ns": 4}
+QUANTILES = {
+    "count": 2,
+    "mean_ns": 3.0,
+    "min_ns": 2,
+    "max_ns": 4,
+    **{f"p{part}_ns": 3 for part in (25, 50, 75, 99, 999)},
+}
 
 
 def calls_report() -> dict[str, object]:

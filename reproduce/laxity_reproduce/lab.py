@@ -14,6 +14,7 @@ from laxity_reproduce import published
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from laxity.resolved_schema import ResolvedHost
     from laxity.workers.workers import Workers
 
     Progress = Callable[[int, int], None]
@@ -128,8 +129,8 @@ class Lab:
 
         return tell
 
-    def resolved(self, host: _core.HostFile, overrides: Sequence[str]) -> dict[str, Any]:
+    def resolved(self, host: _core.HostFile, overrides: Sequence[str]) -> ResolvedHost:
         """The host that results, in base units."""
         with core_errors():
-            resolved: dict[str, Any] = json.loads(host.host(list(overrides)))
+            resolved: ResolvedHost = json.loads(host.host(list(overrides)))
         return resolved

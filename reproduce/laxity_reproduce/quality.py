@@ -7,17 +7,20 @@ import multiprocessing
 import os
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from laxity import _core, voice
 from laxity.errors import core_errors
 from laxity.results.records import decoded
-from laxity.results.schema import Telephony
+from laxity.results.schema import RunResult, Waits
 from laxity.results.streams import KeptStream, streams_of_core
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from laxity.resolved_schema import ResolvedHost
+    from laxity.results.schema import DomainResult
 
 PACKET_NS = 20_000_000
 """The speech in a packet of G.711, as the papers have it."""
@@ -82,27 +85,29 @@ def measure(host: bytes, name: str, overrides: Sequence[str]) -> Outcome:
     """Runs a host, and listens to the calls that it samples."""
     with core_errors():
         file = _core.HostFile(host, name)
-        resolved = json.loads(file.host(list(overrides)))
+        resolved: ResolvedHost = json.loads(file.host(list(overrides)))
         text, _, kept = file.run(list(overrides), None, None)
-    result = json.loads(text)
-    found = decoded(result["telephony"], Telephony)
+    result = decoded(json.loads(text), RunResult)
+    found, of_host = result.telephony, resolved["calls"]
+    assert found is not None  # noqa: S101, for the types: the hosts of these papers have calls.
+    assert of_host is not None  # noqa: S101, as above.
     delay, calls = found.voice.delay_ns, found.calls
     return Outcome(
-        pesq=scores(streams_of_core(kept), resolved["calls"]["hold_ns"]),
+        pesq=scores(streams_of_core(kept), of_host["hold_ns"]),
         loss_ratio=found.voice.loss_ratio,
         delay_p50_ns=delay.p50 or 0,
         delay_p99_ns=delay.p99 or 0,
         calls_failed=calls.failed if calls else 0,
         duration_ns=resolved["duration_ns"],
-        domains={domain["name"]: _use(domain) for domain in result["domains"]},
+        domains={domain.name: _use(domain) for domain in result.domains},
     )
 
 
-def _use(domain: dict[str, Any]) -> Use:
-    waits = domain["waits"] or {"count": 0, "total_ns": 0, "max_ns": 0}
+def _use(domain: DomainResult) -> Use:
+    waits = domain.waits or Waits(count=0, total_ns=0, max_ns=0)
     return Use(
-        *(domain[key] for key in ("cpu_ns", "stalled_ns", "cache_misses")),
-        *(waits[key] for key in ("count", "total_ns", "max_ns")),
+        *(domain.cpu_ns, domain.stalled_ns, domain.cache_misses),
+        *(waits.count, waits.total_ns, waits.max_ns),
     )
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from laxity import substrates
 from laxity.directory import Manifest
 from laxity.report.page import Cell, Page, Picture, Section, Table, plain, repeats
 from laxity.results.origin import read_json, read_table
+from laxity.results.records import decoded
 from laxity.substrates.linux import Linux
 from laxity.substrates.xen import Xen
 
 from laxity_reproduce.availability import media, register
 from laxity_reproduce.bandwidth import period, throughput
 from laxity_reproduce.bandwidth import plots as bandwidth
-from laxity_reproduce.reproduction import shown
+from laxity_reproduce.reproduction import Measurement, Row, shown
 from laxity_reproduce.rt_xen import figure_5, figure_6
 from laxity_reproduce.soft_real_time import expected, latency, queues, voice_quality
 from laxity_reproduce.soft_real_time import setup as soft_real_time
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
-    from laxity.substrates.substrate import Substrate
     from matplotlib.figure import Figure
 
 STATED = " Values that the paper states in numbers are marked as published."
@@ -129,17 +130,16 @@ _DRAWINGS |= {
 def page(directory: Path) -> Page:
     """Reads what `laxity reproduce -o` wrote; an experiment without data has no picture."""
     manifest = Manifest.load(directory)
-    content = read_json(directory / "reproduce.json")
-    experiments = content["experiments"]
-    rows = [row for experiment in experiments for row in experiment["rows"]]
-    reproduced = sum(1 for row in rows if row["verdict"] == "reproduced")
-    paper = str(content["paper"])
-    on = _on(content)
+    content = decoded(read_json(directory / "reproduce.json"), _Reproduction)
+    experiments, paper = content.experiments, content.paper
+    rows = [row for experiment in experiments for row in experiment.rows]
+    reproduced = sum(1 for row in rows if row.verdict == "reproduced")
+    on = substrates.of(content.on)
     return Page(
         kind=f"Reproduction of {paper}{on.suffix()}",
         verdict=f"{reproduced} of {len(rows)} published values and claims are reproduced.",
         tone="good" if reproduced == len(rows) else "",
-        lead=str(content.get("title", "")),
+        lead=content.title,
         facts=_facts(content),
         sections=[
             _section(directory, f"{paper}{on.suffix()}", experiment) for experiment in experiments
@@ -150,38 +150,55 @@ def page(directory: Path) -> Page:
     )
 
 
-def _on(content: dict[str, Any]) -> Substrate:
-    return substrates.of(str(content.get("on", substrates.NAMES[0])))
+@dataclass(frozen=True)
+class _Experiment:
+    """An experiment as `laxity reproduce -o` writes it."""
+
+    name: str
+    rows: tuple[Row, ...]
+    title: str = ""
+    method: str = ""
+    measurements: tuple[Measurement, ...] = ()
 
 
-def _facts(content: dict[str, Any]) -> list[tuple[str, str]]:
-    facts = [
-        ("Experiments", ", ".join(str(experiment["name"]) for experiment in content["experiments"]))
-    ]
-    if "seeds" in content and _on(content).is_model:
-        drawn = "Task sets drawn" if content["paper"] == "rt-xen" else "Seeds at each point"
-        facts.append((drawn, str(content["seeds"])))
-    if content.get("quick"):
+@dataclass(frozen=True)
+class _Reproduction:
+    """What `laxity reproduce -o` writes."""
+
+    paper: str
+    experiments: tuple[_Experiment, ...]
+    title: str = ""
+    on: str = substrates.NAMES[0]
+    seeds: int | None = None
+    quick: bool = False
+
+
+def _facts(content: _Reproduction) -> list[tuple[str, str]]:
+    facts = [("Experiments", ", ".join(experiment.name for experiment in content.experiments))]
+    if content.seeds is not None and substrates.of(content.on).is_model:
+        drawn = "Task sets drawn" if content.paper == "rt-xen" else "Seeds at each point"
+        facts.append((drawn, str(content.seeds)))
+    if content.quick:
         facts.append(
             ("Lengths", "quick: shorter runs than the paper's, a smoke test and not a result")
         )
     return facts
 
 
-def _command(content: dict[str, Any]) -> str:
-    words = ["laxity", "reproduce", str(content["paper"])]
-    words += _on(content).words
-    if len(content["experiments"]) == 1:
-        words.append(str(content["experiments"][0]["name"]))
-    if content.get("quick"):
+def _command(content: _Reproduction) -> str:
+    on = substrates.of(content.on)
+    words = ["laxity", "reproduce", content.paper, *on.words]
+    if len(content.experiments) == 1:
+        words.append(content.experiments[0].name)
+    if content.quick:
         words.append("--quick")
-    if "seeds" in content and _on(content).is_model:
-        words += ["--seeds", str(content["seeds"])]
+    if content.seeds is not None and on.is_model:
+        words += ["--seeds", str(content.seeds)]
     return " ".join([*words, "-o", "again"])
 
 
-def _section(directory: Path, paper: str, experiment: dict[str, Any]) -> Section:
-    name, title = str(experiment["name"]), str(experiment.get("title", ""))
+def _section(directory: Path, paper: str, experiment: _Experiment) -> Section:
+    name, title = experiment.name, experiment.title
     heading = name.replace("-", " ").replace("_", " ").capitalize() + (
         f": {title}" if title else ""
     )
@@ -193,30 +210,29 @@ def _section(directory: Path, paper: str, experiment: dict[str, Any]) -> Section
             0,
         )
     ]
-    measurements = experiment.get("measurements") or []
-    if measurements:
-        has_why = any(one.get("why") for one in measurements)
+    if experiment.measurements:
+        has_why = any(one.why for one in experiment.measurements)
         columns = ("what", "ours", "why") if has_why else ("what", "ours")
         rows = [
-            plain(str(one["what"]), shown(one["ours"]), str(one.get("why", "")))[: len(columns)]
-            for one in measurements
+            plain(one.what, shown(one.ours), one.why)[: len(columns)]
+            for one in experiment.measurements
         ]
         found.append(Table("Further measurements", columns, rows, 0))
     picture = _picture(directory, paper, name, heading)
     pictures = () if picture is None else (picture,)
-    return Section(heading, str(experiment.get("method", "")), pictures, tuple(found))
+    return Section(heading, experiment.method, pictures, tuple(found))
 
 
-def _rows(experiment: dict[str, Any]) -> list[list[Cell]]:
+def _rows(experiment: _Experiment) -> list[list[Cell]]:
     rows = []
-    for row in experiment["rows"]:
-        spread = f" ({row['spread']})" if row.get("spread") else ""
-        holds = row["verdict"] == "reproduced"
+    for row in experiment.rows:
+        spread = f" ({row.spread})" if row.spread else ""
+        holds = row.verdict == "reproduced"
         rows.append(
             [
-                *plain(str(row["what"]), shown(row["published"]), shown(row["ours"]) + spread),
-                Cell(str(row["verdict"]), "good" if holds else "bad"),
-                *plain(str(row.get("why", ""))),
+                *plain(row.what, shown(row.published), shown(row.ours) + spread),
+                Cell(row.verdict, "good" if holds else "bad"),
+                *plain(row.why),
             ]
         )
     return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from laxity import _core, substrates
 from laxity.directory import Manifest, output, write_json
@@ -71,7 +71,7 @@ class Experiment:
         """Whether every row is."""
         return all(row.verdict == "reproduced" for row in self.rows)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Without the data, which has a file of its own."""
         return {
             "name": self.name,
@@ -147,7 +147,7 @@ class Reproduction:
         """Whether every row of every experiment is."""
         return all(experiment.reproduced for experiment in self.experiments)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """What `--json` prints."""
         return {
             "paper": self.paper,

@@ -1,11 +1,13 @@
-"""Writes Python's types of results and resolved hosts, from the JSON Schemas of the extension.
+"""Writes Python's types of results, hosts and traces, from the JSON Schemas of the extension.
 
     .venv/bin/python tools/build/python_types.py [--check]
 
 A result becomes frozen dataclasses (`laxity/results/schema.py`). A resolved host stays the
 dictionary that JSON gives, since a sweep reads very many of them, and has typed dictionaries
-(`laxity/resolved_schema.py`). With `--check` nothing is
-written, and the exit code is 1 if a file differs from what would be written.
+(`laxity/resolved_schema.py`), as have what traces say (`laxity/trace_schema.py`), what is observed
+of a host (`laxity/observe/schema.py`) and the reports of `laxity-media`
+(`laxity/media_schema.py`). With `--check` nothing is written, and the exit code is 1 if a
+file differs from what would be written.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import sys
 import textwrap
 from keyword import iskeyword
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from laxity import _core
 
@@ -41,8 +43,8 @@ from typing import Literal
 '''
 
 
-HOST = '''\
-"""A resolved host, as its JSON Schema has it: complete, in base units.
+DICTIONARIES = '''\
+"""{}
 
 Written by tools/build/python_types.py. Do not edit.
 """
@@ -51,8 +53,37 @@ Written by tools/build/python_types.py. Do not edit.
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 '''
+
+HOST = "A resolved host, as its JSON Schema has it: complete, in base units."
+TRACE = "What traces say, and what is made of them and measured beside them, as JSON."
+OBSERVATION = "What is observed of a host, as JSON."
+MEDIA = "The reports of `laxity-media --json`."
+
+TUPLE = re.compile(r"tuple\[((?!tuple)[\w\[\] |]+)(?:, (?:\1|\.\.\.))*\]")
+"""An innermost tuple whose parts are of one type."""
+
+Schema = TypedDict(
+    "Schema",
+    {
+        "$defs": dict[str, "Schema"],
+        "$ref": str,
+        "title": str,
+        "description": str,
+        "type": str | list[str],
+        "const": str,
+        "enum": list[str],
+        "oneOf": list["Schema"],
+        "anyOf": list["Schema"],
+        "properties": dict[str, "Schema"],
+        "required": list[str],
+        "items": "Schema",
+        "prefixItems": list["Schema"],
+    },
+    total=False,
+)
+"""A JSON Schema, as far as the types are made of it."""
 
 
 def main() -> None:
@@ -63,11 +94,12 @@ def main() -> None:
     files = {
         PACKAGE / "results/schema.py": RESULT
         + "".join(_dataclass(*each) for each in _definitions(_core.result_schema())),
-        PACKAGE / "resolved_schema.py": HOST
-        + "".join(
-            _typed_dict(*each)
-            for each in _definitions(_core.resolved_host_schema(), "ResolvedHost")
+        PACKAGE / "resolved_schema.py": _dictionaries(
+            HOST, _core.resolved_host_schema(), "ResolvedHost"
         ),
+        PACKAGE / "trace_schema.py": _dictionaries(TRACE, _core.trace_schema()),
+        PACKAGE / "observe/schema.py": _dictionaries(OBSERVATION, _core.observation_schema()),
+        PACKAGE / "media_schema.py": _dictionaries(MEDIA, _core.media_schema()),
     }
     stale = []
     for path, text in files.items():
@@ -81,12 +113,19 @@ def main() -> None:
     sys.exit(bool(stale))
 
 
-def _definitions(text: str, whole: str | None = None) -> list[tuple[str, dict[str, Any]]]:
+def _dictionaries(about: str, schema: str, whole: str | None = None) -> str:
+    """A module of typed dictionaries."""
+    types = (_typed_dict(*each) for each in _definitions(schema, whole))
+    return "".join([DICTIONARIES.format(about), *types])
+
+
+def _definitions(text: str, whole: str | None = None) -> list[tuple[str, Schema]]:
     """The schema's types by name, each after those it is made of; `whole` is named by its title."""
-    schema = json.loads(text)
-    whole = whole or schema["title"]
-    named: dict[str, dict[str, Any]] = {**schema.pop("$defs", {}), whole: schema}
-    ordered: list[tuple[str, dict[str, Any]]] = []
+    schema: Schema = json.loads(text)
+    named = schema.pop("$defs", {})
+    if "type" in schema:
+        named[whole or schema["title"]] = schema
+    ordered: list[tuple[str, Schema]] = []
 
     def add(name: str) -> None:
         if any(name == there for there, _ in ordered):
@@ -95,7 +134,8 @@ def _definitions(text: str, whole: str | None = None) -> list[tuple[str, dict[st
             add(part)
         ordered.append((name, named[name]))
 
-    add(whole)
+    for name in named:
+        add(name)
     return ordered
 
 
@@ -108,7 +148,7 @@ def _references(schema: object) -> list[str]:
     return own + [name for each in schema.values() for name in _references(each)]
 
 
-def _dataclass(name: str, schema: dict[str, Any]) -> str:
+def _dataclass(name: str, schema: Schema) -> str:
     if "properties" not in schema:
         return _alias(name, schema)
     required = schema.get("required", [])
@@ -120,7 +160,7 @@ def _dataclass(name: str, schema: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _typed_dict(name: str, schema: dict[str, Any]) -> str:
+def _typed_dict(name: str, schema: Schema) -> str:
     """A dictionary with these keys, or one of several, each of which says its `kind`."""
     kinds = [each for each in _variants(schema) if "kind" in each.get("properties", {})]
     if kinds:
@@ -134,30 +174,38 @@ def _typed_dict(name: str, schema: dict[str, Any]) -> str:
         return f"\n\n{name} = TypedDict({name!r}, {{{keys}}})\n{_comment(schema).strip()}\n"
     base = _type(schema) if "$ref" in schema else "TypedDict"
     lines = ["", "", f"class {name}({base}):", _comment(schema), ""]
+    required = schema.get("required", [])
     for key, value in schema["properties"].items():
-        lines += [f"    {key}: {_of_json(value)}", _comment(value)]
+        kind = _of_json(value)
+        if key not in required:
+            # Rust leaves such a key out, and never says null.
+            kind = f"NotRequired[{kind.removesuffix(' | None')}]"
+        lines += [f"    {key}: {kind}", _comment(value)]
     return "\n".join(lines) + "\n"
 
 
-def _of_json(schema: dict[str, Any]) -> str:
+def _of_json(schema: Schema) -> str:
     """The type as JSON gives it, with lists."""
-    return re.sub(r"tuple\[(\w+), \.\.\.\]", r"list[\1]", _type(schema))
+    name, parts = _type(schema), 1
+    while parts:
+        name, parts = TUPLE.subn(r"list[\1]", name)
+    return name
 
 
 def _pascal(word: str) -> str:
     return "".join(part.capitalize() for part in word.split("-"))
 
 
-def _variants(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = schema.get("oneOf") or schema.get("anyOf") or []
+def _variants(schema: Schema) -> list[Schema]:
+    found: list[Schema] = schema.get("oneOf") or schema.get("anyOf") or []
     return found
 
 
-def _alias(name: str, schema: dict[str, Any]) -> str:
+def _alias(name: str, schema: Schema) -> str:
     return f"\n\n{name} = {_type(schema)}\n{_comment(schema).strip()}\n"
 
 
-def _type(schema: dict[str, Any]) -> str:
+def _type(schema: Schema) -> str:
     if "$ref" in schema:
         return str(schema["$ref"].rpartition("/")[2])
     if "const" in schema or "enum" in schema:
@@ -177,13 +225,13 @@ def _type(schema: dict[str, Any]) -> str:
     )
 
 
-def _items(schema: dict[str, Any]) -> str:
+def _items(schema: Schema) -> str:
     if "prefixItems" in schema:
         return ", ".join(map(_type, schema["prefixItems"]))
     return f"{_type(schema['items'])}, ..."
 
 
-def _comment(schema: dict[str, Any]) -> str:
+def _comment(schema: Schema) -> str:
     """The description as a docstring, whose lines are as long as those of other files."""
     text = " ".join(schema.get("description", "").split()).replace("\\", "\\\\")
     if not text:
@@ -199,7 +247,7 @@ def _comment(schema: dict[str, Any]) -> str:
 def _formatted(text: str) -> str:
     """The text as `make format` leaves it, unused imports removed."""
     for arguments in (
-        ["check", "--fix", "--quiet", "--select", "F401,I,UP"],
+        ["check", "--fix", "--quiet", "--select", "D209,F401,I,RUF100,UP"],
         ["format", "--quiet"],
     ):
         command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", "types.py", "-"]

@@ -36,7 +36,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 from xml.etree import ElementTree as ET
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -227,7 +227,20 @@ def _other_programs(base: Path) -> Iterator[Case]:
         yield Case(f"protect/{name}", words, {"file.toml": path.read_bytes()}, is_full=True)
 
 
-def _constants(schema: dict[str, Any]) -> list[str]:
+class Constant(TypedDict):
+    """A value of an enumeration in a schema."""
+
+    const: str
+
+
+class Enumeration(TypedDict, total=False):
+    """An enumeration in a schema."""
+
+    enum: list[str]
+    oneOf: list[Constant]
+
+
+def _constants(schema: Enumeration) -> list[str]:
     """The values of an enumeration."""
     return list(schema.get("enum") or (one["const"] for one in schema["oneOf"]))
 

@@ -10,7 +10,7 @@ import json
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from laxity import _core
 
@@ -92,12 +92,27 @@ fleet](../how-to/fleet.md). [`examples/fleet.toml`](../../examples/fleet.toml) i
 """
 
 
+class Key(TypedDict, total=False):
+    """A key in the schema."""
+
+    description: str
+    default: object
+
+
+class Keys(TypedDict, total=False):
+    """A table in the schema."""
+
+    description: str
+    required: list[str]
+    properties: dict[str, Key]
+
+
 def text_of(description: str) -> str:
     """One paragraph of Markdown that fits a table's cell."""
     return " ".join(description.split()).replace("|", "\\|")
 
 
-def default_of(schema: dict[str, Any], name: str, required: list[str]) -> str:
+def default_of(schema: Key, name: str, required: list[str]) -> str:
     """What stands in the column for the default."""
     if name in required:
         return "required"
@@ -106,7 +121,7 @@ def default_of(schema: dict[str, Any], name: str, required: list[str]) -> str:
     return f"`{json.dumps(schema['default'])}`"
 
 
-def table(title: str, schema: dict[str, Any]) -> str:
+def table(title: str, schema: Keys) -> str:
     """One table of keys."""
     said = " ".join(schema.get("description", "").split())
     lines = [f"\n## {title[0].upper()}{title[1:]}\n", textwrap.fill(said, COLUMNS_MAX), ""]

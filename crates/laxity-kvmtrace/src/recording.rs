@@ -7,6 +7,7 @@ use crate::run::KvmRun;
 use crate::tracedat::{TraceDat, parse};
 use laxity_replay::{Decision, Event, Jobs, Replay, Summary, Vcpus, What, Who};
 use laxity_trace::{Metadata, NONE, Record};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ const CLOCKS_APART_NS_MAX: i64 = 100_000;
 const EVENTS_APART_MAX: usize = 1_000;
 
 /// A thread that a recording has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Thread {
     /// Its number on the host.
     pub thread: i64,
@@ -28,7 +29,7 @@ pub struct Thread {
 }
 
 /// What a recording is of.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Survey {
     /// One more than the highest number of a CPU.
     pub cpus: u32,

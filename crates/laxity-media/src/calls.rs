@@ -17,6 +17,7 @@ use crate::{
     stamp::{PACKETS_MAX, STREAMS_MAX, Stamp},
 };
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -71,7 +72,7 @@ pub struct CallsOptions {
 }
 
 /// Results of all calls.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct CallsReport {
     /// Number of calls of which at least one party had a port.
     pub calls: u32,

@@ -1,6 +1,7 @@
 //! Distributions of measured times.
 
 use hdrhistogram::Histogram;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A histogram of times with a fixed number of digits.
@@ -11,7 +12,7 @@ pub struct Distribution {
 
 /// Summary of a distribution, in nanoseconds. A quantile is the smallest recorded time that at
 /// least this share of the times does not exceed.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Quantiles {
     /// Number of times.
     pub count: u64,

@@ -11,6 +11,7 @@ use crate::{
     stamp::Stamp,
 };
 use nix::sys::prctl;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::{
     net::{SocketAddr, UdpSocket},
@@ -25,7 +26,7 @@ const BATCH: usize = 32;
 const START_AFTER_NS: i64 = 50_000_000;
 
 /// Results of the load, with its own lateness.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct LoadReport {
     /// Number of streams.
     pub streams: u32,

@@ -2,6 +2,7 @@
 
 use crate::{MediaError, clock};
 use nix::time::{ClockId, clock_gettime};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::{fs, io};
 use thread_priority::{
@@ -10,7 +11,7 @@ use thread_priority::{
 };
 
 /// The machine's load during a measurement.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Machine {
     /// Number of CPUs.
     pub cpus: usize,

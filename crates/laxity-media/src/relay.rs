@@ -6,6 +6,7 @@ use crate::{
     rtp::{self, Malformed},
     socket::{self, BATCH_MAX, Receiver, Sender},
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::{
     hint,
@@ -28,7 +29,7 @@ pub struct RelayOptions {
 }
 
 /// Totals of the media server.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RelayReport {
     /// Number of announced calls; 0 where all streams share a port.
     pub calls: u64,
@@ -51,7 +52,7 @@ pub struct RelayReport {
 }
 
 /// Numbers of datagrams that are no G.711 packets, by reason.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Invalid {
     /// Shorter than the header says.
     pub truncated: u64,

@@ -4,11 +4,12 @@ use crate::{
     calls::CallsReport, distribution::Quantiles, load::LoadReport, machine::Machine,
     relay::RelayReport, session::SessionReport, sink::SinkReport,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
 
 /// The measurements of one command; parts that did not run are left out.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Report {
     /// The calls that carried the load.
     #[serde(skip_serializing_if = "Option::is_none")]

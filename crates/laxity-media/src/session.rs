@@ -10,6 +10,7 @@ use crate::{
     stamp::Stamp,
     statistics::{Arrival, Counts, StreamReport, StreamStatistics, position},
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::cmp::Reverse;
 
@@ -67,7 +68,7 @@ struct Stream {
 }
 
 /// Results of a load.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SessionReport {
     /// Number of streams of the load.
     pub streams: u32,

@@ -10,6 +10,7 @@ use crate::{
     socket::{self, BATCH_MAX, Receiver},
 };
 use laxity_config::format_duration;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::{
     fs::File,
@@ -41,7 +42,7 @@ pub struct SinkOptions {
 }
 
 /// The received load, and the quality of the measurement.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SinkReport {
     /// Results of the load.
     #[serde(flatten)]

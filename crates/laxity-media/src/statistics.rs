@@ -4,6 +4,7 @@ use crate::{
     distribution::{Distribution, Quantiles},
     g711::SAMPLE_NS,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A packet that arrived.
@@ -45,7 +46,7 @@ pub struct StreamStatistics {
 }
 
 /// Numbers of packets of one stream or of several.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Counts {
     /// Packets that were sent.
     pub expected: u64,
@@ -103,7 +104,7 @@ pub(crate) fn percent(part: u64, whole: u64) -> f64 {
 }
 
 /// Results of a stream. Delay and jitter are missing if nothing arrived.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct StreamReport {
     /// Number of the stream, from 0.
     pub stream: u32,

@@ -1,10 +1,11 @@
 //! What the hypervisor's own decisions cost.
 
 use laxity_trace::{Kind, NONE, Record};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What a decision costs on average, ns.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Costs {
     /// A decision that leaves who runs.
     pub schedule_ns: i64,

@@ -4,6 +4,7 @@ use crate::busy::{Seen, seen};
 use crate::costs::{Costs, costs};
 use crate::recognize::{Recognized, recognize};
 use laxity_trace::{Metadata, Record};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A VCPU that works for more than this part of the time between its first and last sign of life and never sleeps is
@@ -11,7 +12,7 @@ use serde::Serialize;
 const SLEEPLESS_BUSY: usize = 1;
 
 /// What a VCPU does.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Load {
     /// It never ran.
@@ -30,7 +31,7 @@ pub enum Load {
 }
 
 /// What is known of a VCPU.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Vcpu {
     /// What it does.
     pub load: Load,
@@ -41,7 +42,7 @@ pub struct Vcpu {
 }
 
 /// What is known of a domain.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Domain {
     /// Its name in the trace.
     pub name: String,
@@ -50,7 +51,7 @@ pub struct Domain {
 }
 
 /// What a trace tells of a host.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Observation {
     /// How long the trace is.
     pub duration_ns: i64,

@@ -24,6 +24,7 @@
 use crate::busy::{Busy, usual_ns};
 use crate::candidates::{Candidate, candidates};
 use crate::squares::fit;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// How far wakes may be from arrivals: a simulator's and those of kernels that are more and more busy.
@@ -57,7 +58,7 @@ const PERIODIC_MIN: f64 = 0.3;
 const PARTS_MAX: usize = 6;
 
 /// A periodic task.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Task {
     /// The first arrival, ns from the start of the trace; below the period.
     pub offset_ns: i64,
@@ -76,7 +77,7 @@ pub struct Task {
 }
 
 /// The tasks of a VCPU, and how well they explain it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Recognized {
     /// From the shortest period to the longest.
     pub tasks: Vec<Task>,

@@ -10,6 +10,7 @@ mod interrupts;
 mod observe;
 mod policies;
 mod runs;
+mod schemas;
 mod sweep;
 mod voice;
 
@@ -491,6 +492,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(policies::parameters, module)?)?;
     module.add_function(wrap_pyfunction!(resolved_host_schema, module)?)?;
     module.add_function(wrap_pyfunction!(result_schema, module)?)?;
+    module.add_function(wrap_pyfunction!(schemas::trace_schema, module)?)?;
+    module.add_function(wrap_pyfunction!(schemas::observation_schema, module)?)?;
+    module.add_function(wrap_pyfunction!(schemas::media_schema, module)?)?;
     module.add("HOST_FILE_BYTES_MAX", laxity_config::FILE_BYTES_MAX)?;
     module.add("LOST", laxity_run::LOST)?;
     module.add("TIME_NS_MAX", laxity_sim::TIME_NS_MAX)?;

@@ -1,9 +1,10 @@
 //! What the events of a run say of it as a whole.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What the buffers say of the run, from its start to its end.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Summary {
     /// Decisions on the host's CPUs.
     pub decisions: u64,

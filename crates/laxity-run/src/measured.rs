@@ -5,10 +5,11 @@ use crate::outcome::{Outcome, metadata};
 use crate::responses::{Responses, kept_jobs_max};
 use crate::result::{Cpu, DomainResult, Engine, Overhead, RunResult};
 use laxity_host::Host;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// What was measured of a run, beside its jobs.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
     /// CPU time of each domain, in the order of the host file.

@@ -2,6 +2,7 @@
 
 use crate::deadlines::Job;
 use crate::{DiffError, Kind, Metadata, Reader, TraceError};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -13,7 +14,7 @@ pub const SHIFT_NS_MAX: i64 = 1_000_000;
 pub const DISAGREEMENTS_MAX: usize = 20;
 
 /// How far two traces of one host are apart.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Agreement {
     /// The share of time, over all CPUs, in which a CPU runs the same VCPU in both, or nobody in both.
     pub same_ratio: f64,
@@ -34,7 +35,7 @@ pub struct Agreement {
 }
 
 /// A domain in both traces.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DomainAgreement {
     /// Name in the host file.
     pub name: String,
@@ -47,7 +48,7 @@ pub struct DomainAgreement {
 }
 
 /// A task in both traces.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TaskAgreement {
     /// Name in the host file.
     pub name: String,
@@ -66,7 +67,7 @@ pub struct TaskAgreement {
 }
 
 /// Quantiles of absolute differences, by nearest rank; null where there are none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Quantiles {
     /// How many there are.
     pub count: u64,
@@ -81,7 +82,7 @@ pub struct Quantiles {
 }
 
 /// A stretch of time in which a CPU runs one VCPU in one trace, and another in the other.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Disagreement {
     /// From here.
     pub start_ns: i64,

@@ -1,6 +1,7 @@
 //! What a trace says about the run before its first record.
 
 use crate::NONE;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// VCPUs of a whole trace: exporters keep state for each, and a damaged or hostile file must not be
@@ -11,7 +12,7 @@ const VCPUS_MAX: u64 = 1 << 20;
 const NAME_CHARS_SHOWN: usize = 64;
 
 /// The run that a trace is of; JSON at the beginning of the file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Metadata {
     /// `sim`, `xen` or `linux`.
@@ -32,7 +33,7 @@ pub struct Metadata {
 }
 
 /// The calls of the run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CallsMetadata {
     /// A packet of voice that takes longer is late.
@@ -43,7 +44,7 @@ pub struct CallsMetadata {
 }
 
 /// A domain of the run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DomainMetadata {
     /// Name in the host file.
@@ -59,7 +60,7 @@ pub struct DomainMetadata {
 }
 
 /// A task of a domain.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskMetadata {
     /// Name in the host file.

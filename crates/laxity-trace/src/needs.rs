@@ -1,6 +1,7 @@
 //! How many decisions and context switches a schedule needs, and how many were made.
 
 use crate::{Kind, NONE, Reader, TraceError};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::io::Read;
 
@@ -22,7 +23,7 @@ pub const MERGE_NS: i64 = 1000;
 ///   wakes that do not preempt bring them about, are excess.
 ///
 /// A decision is a `Schedule` record; who runs after it is whom it names.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Needs {
     /// Decisions that were made.
     pub decisions: u64,
@@ -42,7 +43,7 @@ pub struct Needs {
 
 /// What the needed decisions are for: each is counted once, by the first that is true of its group's first
 /// decision that is true of any.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Causes {
     /// The VCPU that ran blocked: its last job was complete.
     pub completions: u64,

@@ -3,11 +3,12 @@
 use crate::budget::BudgetLine;
 use crate::deadlines::{Deadlines, Job};
 use crate::{Kind, Reader, TraceError};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::io::Read;
 
 /// What happened within a window. Domains, VCPUs and tasks are their places in the metadata.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Timeline {
     /// Where the window begins.
     pub from_ns: i64,
@@ -26,7 +27,7 @@ pub struct Timeline {
 }
 
 /// A VCPU ran on a CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Occupancy {
     /// The physical CPU.
     pub cpu: u16,
@@ -43,7 +44,7 @@ pub struct Occupancy {
 }
 
 /// The budget (credit: the credits) of a VCPU.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Budget {
     /// The VCPU's domain.
     pub domain: u16,
@@ -55,7 +56,7 @@ pub struct Budget {
 }
 
 /// Something about a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct JobPoint {
     /// When.
     pub time_ns: i64,

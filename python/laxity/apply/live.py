@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity import _core
 from laxity.apply.agent.settings import (
@@ -23,7 +23,15 @@ from laxity.substrates.kvm.plan import OWNER, group_settings, refuse_parameters
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from laxity.apply.agent.settings import Group, Guest, Seen, Thread
+    from laxity.apply.agent.settings import (
+        Group,
+        Guest,
+        Loaded,
+        LoadedDomain,
+        Seen,
+        Thread,
+        WantedVcpu,
+    )
 
 POLICIES = {SCHED_OTHER: "eevdf", SCHED_FIFO: "fifo", SCHED_DEADLINE: "deadline"}
 """The policies of host files, by Linux's."""
@@ -68,6 +76,37 @@ class Words:
     """Those to set, by key."""
 
 
+@dataclass(frozen=True)
+class VcpuParameters:
+    """What a VCPU has."""
+
+    vcpu: int
+    policy: str
+    values: dict[str, int]
+    """Its parameters by their fields in resolved hosts, or its nice value."""
+    affinity: list[int]
+
+    def to_json(self) -> dict[str, object]:
+        """Returns the object of a VCPU that `laxity sched get --json` prints."""
+        values = {"policy": self.policy, **self.values}
+        return {"id": self.vcpu, **values, "affinity": self.affinity}
+
+
+@dataclass(frozen=True)
+class GuestParameters:
+    """What a guest has."""
+
+    name: str
+    group: dict[str, int]
+    """The settings of its control group, by their fields in resolved hosts."""
+    vcpus: list[VcpuParameters]
+
+    def to_json(self) -> dict[str, object]:
+        """Returns the object of a guest that `laxity sched get --json` prints."""
+        vcpus = [vcpu.to_json() for vcpu in self.vcpus]
+        return {"name": self.name, **self.group, "vcpu": vcpus}
+
+
 def parse(words: Sequence[str]) -> Words:
     """Takes the words apart. Raises InputError for what is no such command."""
     command, *others = words
@@ -90,18 +129,15 @@ def parse(words: Sequence[str]) -> Words:
     return Words(command, guest, vcpu, as_json, values)
 
 
-def parameters(seen: Seen, words: Words) -> list[dict[str, Any]]:
+def parameters(seen: Seen, words: Words) -> list[GuestParameters]:
     """Returns what guests have: those that are named, or all; times in ns, as laxity-sched does."""
     guests = seen["guests"] if words.guest is None else [_guest(seen, words.guest)]
     return [
-        {
-            "name": guest["name"],
-            **(_of_group(guest["group"]) if guest["group"] else {}),
-            "vcpu": [
-                {"id": thread["vcpu"], **_of_thread(thread, seen)}
-                for thread in _vcpus(guest, words)
-            ],
-        }
+        GuestParameters(
+            guest["name"],
+            _of_group(guest["group"]) if guest["group"] else {},
+            [_of_thread(thread, seen) for thread in _vcpus(guest, words)],
+        )
         for guest in guests
     ]
 
@@ -115,7 +151,7 @@ def change(seen: Seen, words: Words) -> Wanted:
     if "policy" not in words.values and any(_is_ours(thread) for thread in _vcpus(guest, words)):
         return _change_of_ours(seen, guest, words)
     count = 1 + max(thread["vcpu"] or 0 for thread in guest["threads"])
-    vcpus: list[dict[str, Any]] = [{} for _ in range(count)]
+    vcpus: list[WantedVcpu] = [{} for _ in range(count)]
     for thread in _vcpus(guest, words):
         assert thread["vcpu"] is not None  # noqa: S101 - for the types
         vcpus[thread["vcpu"]] = _changed_thread(guest, thread, words, seen)
@@ -128,9 +164,16 @@ def _is_ours(thread: Thread) -> bool:
     return "vcpu" in thread["scheduling"]
 
 
+def _given(seen: Seen) -> Loaded:
+    """Returns the policy of Laxity that schedules threads of a machine."""
+    given = seen["scheduler"]["given"]
+    assert given is not None  # noqa: S101, for the types: a thread is a VCPU to it.
+    return given
+
+
 def _given_to(thread: Thread, seen: Seen) -> tuple[str, dict[str, int]]:
     """Returns the policy of Laxity that schedules a thread, and the parameters of its guest."""
-    given = seen["scheduler"]["given"]
+    given = _given(seen)
     domain = given["domains"][thread["scheduling"]["vcpu"].split()[0]]
     pairs = [pair.split("=") for pair in domain["parameters"].split()]
     return given["policy"], {key: int(value) for key, value in pairs}
@@ -151,11 +194,12 @@ def _change_of_ours(seen: Seen, guest: Guest, words: Words) -> Wanted:
     values = had | {key: _value(key, words.values[key]) for key in named}
     if values.get("budget", 0) > values.get("period", 0):
         raise InputError("the budget is longer than the period", "make it shorter")
-    given = seen["scheduler"]["given"]
+    given = _given(seen)
     name = guest["name"]
     parameters = " ".join(f"{key}={int(value)}" for key, value in values.items())
-    domains = {**given["domains"], name: {**given["domains"][name], "parameters": parameters}}
-    vcpus: list[dict[str, Any]] = [{} for _ in range(1 + max(t["vcpu"] or 0 for t in threads))]
+    changed: LoadedDomain = {**given["domains"][name], "parameters": parameters}
+    domains = {**given["domains"], name: changed}
+    vcpus: list[WantedVcpu] = [{} for _ in range(1 + max(t["vcpu"] or 0 for t in threads))]
     if "affinity" in words.values:
         for thread in threads:
             cpus = list(cpus_of(words.values["affinity"], "affinity"))
@@ -188,27 +232,29 @@ def _vcpus(guest: Guest, words: Words) -> list[Thread]:
     return sorted(found, key=lambda thread: thread["vcpu"] or 0)
 
 
-def _of_thread(thread: Thread, seen: Seen) -> dict[str, Any]:
+def _of_thread(thread: Thread, seen: Seen) -> VcpuParameters:
+    vcpu, affinity = thread["vcpu"], thread["affinity"]
+    assert vcpu is not None  # noqa: S101, for the types: `_vcpus` returns these threads.
     if _is_ours(thread):
         policy, parameters = _given_to(thread, seen)
-        fields = {PARAMETERS[key].field: value for key, value in parameters.items()}
-        return {"policy": policy, **fields, "affinity": thread["affinity"]}
+        values = {PARAMETERS[key].field: value for key, value in parameters.items()}
+        return VcpuParameters(vcpu, policy, values, affinity)
     given = thread["scheduling"]
     number = given["policy"]
-    told: dict[str, Any] = {"policy": POLICIES.get(number) or OTHERS.get(number, str(number))}
+    policy = POLICIES.get(number) or OTHERS.get(number, str(number))
     if number == SCHED_DEADLINE:
-        told |= {"budget_ns": given["runtime_ns"], "period_ns": given["period_ns"]}
-        told |= {"reclaim": bool(given["flags"] & RECLAIM)}
+        values = {"budget_ns": given["runtime_ns"], "period_ns": given["period_ns"]}
+        values |= {"reclaim": bool(given["flags"] & RECLAIM)}
     elif given["priority"]:
-        told |= {"rt_priority": given["priority"]}
+        values = {"rt_priority": given["priority"]}
     else:
-        told |= {"nice": given["nice"]}
-    return {**told, "affinity": thread["affinity"]}
+        values = {"nice": given["nice"]}
+    return VcpuParameters(vcpu, policy, values, affinity)
 
 
-def _of_group(group: Group) -> dict[str, Any]:
+def _of_group(group: Group) -> dict[str, int]:
     files = group["files"]
-    told: dict[str, Any] = {}
+    told: dict[str, int] = {}
     if "cpu.weight" in files:
         told["weight"] = int(files["cpu.weight"])
     if "cpu.max" in files:
@@ -220,16 +266,17 @@ def _of_group(group: Group) -> dict[str, Any]:
     return told
 
 
-def _changed_thread(guest: Guest, thread: Thread, words: Words, seen: Seen) -> dict[str, Any]:
+def _changed_thread(guest: Guest, thread: Thread, words: Words, seen: Seen) -> WantedVcpu:
     values = words.values
-    changed: dict[str, Any] = {}
+    changed: WantedVcpu = {}
     if "affinity" in values:
         changed["affinity"] = list(cpus_of(values["affinity"], "affinity"))
     named = [key for key in ("policy", *OF_POLICIES) if key in values]
     if not named:
         return changed
-    had = {"reclaim": False, **_of_thread(thread, seen)}
-    policy = values.get("policy", had["policy"])
+    told = _of_thread(thread, seen)
+    had = {"reclaim": 0, **told.values}
+    policy = values.get("policy", told.policy)
     own = [name for name, each in TABLE.items() if each.own_of == OWNER]
     if policy not in own:
         raise InputError(f"policy is {policy!r}", f"policy is one of {', '.join(own)}")
@@ -273,7 +320,7 @@ def _changed_group(words: Words, guest: Guest) -> dict[str, str]:
     given = {PARAMETERS[key].field: 0 for key in OF_GROUP} | _of_group(group)
     given |= {PARAMETERS[key].field: _value(key, words.values[key]) for key in named}
     refuse_parameters(guest["name"], given, "eevdf")
-    weight, most, burst = group_settings({"parameters": given}, "eevdf")
+    weight, most, burst = group_settings(given, "eevdf")
     made = {"cpu.weight": weight, "cpu.max": most, "cpu.max.burst": burst}
     return {file: made[file] for file in {OF_GROUP[key] for key in named}}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from laxity.apply import agent
 from laxity.errors import InputError
@@ -14,7 +14,7 @@ from laxity.shell import Shell, end
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from laxity.apply.agent.settings import Change, Seen, Wanted
+    from laxity.apply.agent.settings import Answer, Change, Request, Seen, Wanted
 
 PACKAGE = Path(agent.__file__).parent
 ABLE = (
@@ -45,11 +45,11 @@ class Place:
 
     def observe(self, nics: list[str]) -> Seen:
         """Returns what the machine is, with the interrupts of these network interfaces."""
-        return cast("Seen", self._ask(do="observe", nics=nics)["seen"])
+        return self._ask({"do": "observe", "nics": nics})["seen"]
 
     def plan(self, wanted: Wanted, *, keep: bool = False) -> list[Change]:
         """Returns what `apply` would change."""
-        return cast("list[Change]", self._ask(do="plan", wanted=wanted, keep=keep)["changes"])
+        return self._ask({"do": "plan", "wanted": wanted, "keep": keep})["changes"]
 
     def apply(
         self,
@@ -58,28 +58,25 @@ class Place:
         keep: bool = False,
         persist: bool = True,
         programs: Mapping[str, bytes] | None = None,
-    ) -> dict[str, Any]:
+    ) -> Answer:
         """Makes the machine so; see `Keeper.apply` of the agent.
 
         `programs` are the files of a policy of Laxity, by name, where one is to be loaded. Raises
         LabError if the kernel refuses a change; then all is as it was before.
         """
         beside = {f"scheduler/{name}": content for name, content in (programs or {}).items()}
-        return self._ask(beside, do="apply", wanted=wanted, keep=keep, persist=persist)
+        request: Request = {"do": "apply", "wanted": wanted, "keep": keep, "persist": persist}
+        return self._ask(request, beside)
 
     def plan_revert(self) -> list[Change]:
         """Returns what `revert` would change."""
-        return cast("list[Change]", self._ask(do="plan-revert")["changes"])
+        return self._ask({"do": "plan-revert"})["changes"]
 
-    def revert(self) -> dict[str, Any]:
+    def revert(self) -> Answer:
         """Puts everything back; see `Keeper.revert` of the agent."""
-        return self._ask(do="revert")
+        return self._ask({"do": "revert"})
 
-    def _ask(
-        self,
-        beside: Mapping[str, bytes] | None = None,
-        **request: Any,  # noqa: ANN401 - JSON
-    ) -> dict[str, Any]:
+    def _ask(self, request: Request, beside: Mapping[str, bytes] | None = None) -> Answer:
         code = self._shell.run(ABLE).returncode
         if code == NOT_ROOT:
             raise InputError(
@@ -96,10 +93,10 @@ class Place:
             command = f"cd {home} && exec python3 -m agent"
             done = self._shell.run(command, json.dumps(request).encode())
         try:
-            said: dict[str, Any] = json.loads(done.stdout)
+            said: Answer = json.loads(done.stdout)
         except ValueError:
             raise LabError(f"on {self.name}: {end(done.stderr)}") from None
         if "error" in said:
-            why = said.get("refused", {}).get("why", "")
+            why = said["refused"]["why"] if "refused" in said else ""
             raise LabError(f"on {self.name}: {said['error']}", REMEDIES.get(why))
         return said

@@ -23,7 +23,7 @@ from laxity.apply.agent.settings import (
     thread_label,
 )
 from laxity.errors import InputError
-from laxity.policies import TABLE
+from laxity.policies import PARAMETERS, TABLE
 from laxity.resolved import refuse_helpers
 from laxity.substrates.kvm.plan import CPUS_MAX as SCHEDULED_CPUS_MAX
 from laxity.substrates.kvm.plan import (
@@ -38,7 +38,7 @@ from laxity.text import number
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from laxity.apply.agent.settings import Group, Guest, Seen
+    from laxity.apply.agent.settings import Group, Guest, Loaded, Seen, WantedVcpu
     from laxity.resolved_schema import Domain, ResolvedHost
 
 FILES = ("cpu.weight", "cpu.max", "cpu.max.burst")
@@ -101,7 +101,7 @@ def ask(host: ResolvedHost, seen: Seen, helpers: Helpers) -> Asked:
     return Asked(wanted, missing, tuple(_notes(host, guests, seen)))
 
 
-def scheduling(parameters: Mapping[str, Any], policy: str) -> Scheduling:
+def scheduling(parameters: Mapping[str, object], policy: str) -> Scheduling:
     """Returns the scheduling of a VCPU's thread under a policy."""
     made = Scheduling(
         policy=SCHED_OTHER,
@@ -116,19 +116,19 @@ def scheduling(parameters: Mapping[str, Any], policy: str) -> Scheduling:
         made["policy"], made["flags"] = SCHED_EXT, RESET_ON_FORK
     elif TABLE[policy].uses("budget"):
         made["policy"], made["flags"] = SCHED_DEADLINE, RESET_ON_FORK
-        if parameters["reclaim"]:
+        if PARAMETERS["reclaim"].of(parameters):
             made["flags"] |= RECLAIM
-        made["runtime_ns"] = parameters["budget_ns"]
-        made["deadline_ns"] = made["period_ns"] = parameters["period_ns"]
+        made["runtime_ns"] = PARAMETERS["budget"].of(parameters)
+        made["deadline_ns"] = made["period_ns"] = PARAMETERS["period"].of(parameters)
     elif TABLE[policy].uses("rt-priority"):
         made["policy"], made["flags"] = SCHED_FIFO, RESET_ON_FORK
-        made["priority"] = parameters["rt_priority"]
+        made["priority"] = PARAMETERS["rt-priority"].of(parameters)
     return made
 
 
 def _domain(domain: Domain, host: ResolvedHost, helpers: Helpers) -> WantedDomain:
     policy = host["policy"]
-    vcpus: list[dict[str, Any]] = []
+    vcpus: list[WantedVcpu] = []
     for index, vcpu in enumerate(domain["vcpus"]):
         of_thread = scheduling(domain["parameters"], policy)
         if TABLE[policy].own_of is None:
@@ -136,7 +136,7 @@ def _domain(domain: Domain, host: ResolvedHost, helpers: Helpers) -> WantedDomai
         vcpus.append({"scheduling": of_thread, "affinity": vcpu["affinity"]})
     group = {}
     if is_linux(policy, "weight"):
-        group = dict(zip(FILES, group_settings(domain, policy), strict=True))
+        group = dict(zip(FILES, group_settings(domain["parameters"], policy), strict=True))
     return WantedDomain(
         vcpus=vcpus,
         helpers=None if helpers.cpus is None else list(helpers.cpus),
@@ -144,7 +144,7 @@ def _domain(domain: Domain, host: ResolvedHost, helpers: Helpers) -> WantedDomai
     )
 
 
-def _scheduler(host: ResolvedHost) -> dict[str, Any] | None:
+def _scheduler(host: ResolvedHost) -> Loaded | None:
     """Returns the policy of Laxity that is to schedule, as `Wanted` has it."""
     policy = TABLE[host["policy"]]
     if policy.own_of is not None:

@@ -7,12 +7,12 @@ import shlex
 import sys
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity.progress import silent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from rich.console import RenderableType
@@ -21,7 +21,7 @@ PROGRESS_AFTER_S = 1.0
 """Shorter work shows no progress bar."""
 
 
-def print_json(content: dict[str, Any]) -> None:
+def print_json(content: Mapping[str, object]) -> None:
     """Prints one JSON object, indented."""
     print(json.dumps(content, indent=2))
 

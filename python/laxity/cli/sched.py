@@ -66,7 +66,7 @@ def _on_kvm(at: str, given: list[str]) -> None:
         made = place.apply(live.change(seen, words), keep=True, persist=False)
         print_rich(changes_table(made["changes"]))
     elif words.as_json:
-        print_json({"domains": live.parameters(seen, words)})
+        print_json({"domains": [guest.to_json() for guest in live.parameters(seen, words)]})
     elif not seen["guests"]:
         print(f"No guests run on {place.name}")
     else:

@@ -130,7 +130,7 @@ def _options() -> tuple[inspect.Parameter, ...]:
     return tuple(found)
 
 
-def _refuse_others(options: Mapping[str, Any], used: list[type[Substrate]]) -> None:
+def _refuse_others(options: Mapping[str, object], used: list[type[Substrate]]) -> None:
     """Raises InputError if an option is given that is of a substrate that is not used."""
     for key, names in _owners().items():
         owners = [substrates.of_name(name) for name in names]

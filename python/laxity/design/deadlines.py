@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity.design import phases, reasons
 from laxity.design.answered import answered
@@ -21,6 +21,7 @@ from laxity.results.records import decoded
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from laxity.design.question import Answer, Opened
     from laxity.design.question import Demand as Demanded
     from laxity.progress import Say
     from laxity.resolved import Resolved
@@ -86,13 +87,13 @@ def _without(question: Question, result: Placed, learned: Learned) -> Design:
     return replace(found, reasons=tuple(said))
 
 
-def _impossible(found: dict[str, Any]) -> Design:
+def _impossible(found: Answer) -> Design:
     """The conflict of one placement, as analysis found it."""
-    blank: dict[str, Any] = {"host": None, "cpu_share": None, "guaranteed": 0, "reasons": []}
+    blank: dict[str, object] = {"host": None, "cpu_share": None, "guaranteed": 0, "reasons": []}
     return decoded({**found, **blank, "is_minimal": True}, Design)
 
 
-def _of_demands(question: Question, opened: dict[str, Any], demands: Sequence[Demanded]) -> Design:
+def _of_demands(question: Question, opened: Opened, demands: Sequence[Demanded]) -> Design:
     """Some demands that no placement holds."""
     policies = tuple(opened["policies"])
     growth = question.growth or 1.0
@@ -122,7 +123,7 @@ def _of_demands(question: Question, opened: dict[str, Any], demands: Sequence[De
 
 def _checked(
     host: Resolved,
-    found: dict[str, Any],
+    found: Answer,
     any_phase: bool,
     looking: Say,
     workers: Workers | None,

@@ -14,12 +14,12 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from laxity.design.overload import EPSILON
-from laxity.design.question import demands_of
+from laxity.design.question import Answer, demands_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from laxity.design.question import Answer, Demand, Question
+    from laxity.design.question import Demand, Opened, Question
     from laxity.progress import Say
 
 PLACEMENTS_MAX = 50
@@ -75,7 +75,7 @@ class Placed:
 
     verdict: str
     """`holds`, or the value of an outcome."""
-    found: Answer = field(default_factory=dict)
+    found: Answer = field(default_factory=Answer)
     """The design for the last placement; empty if none was needed."""
     cpus: tuple[str, ...] = ()
     """Overrides of the CPUs of that placement."""
@@ -129,7 +129,7 @@ def placed(
 class _Host:
     """The domains of a host on several CPUs, and what each takes."""
 
-    def __init__(self, opened: Answer) -> None:
+    def __init__(self, opened: Opened) -> None:
         self.cpus = opened["host"]["cpus"]
         # Helpers follow the file's domains. Nothing of theirs is open.
         domains = list(zip(opened["domains"], opened["host"]["domains"], strict=False))
@@ -179,7 +179,7 @@ class _Host:
 
     def cuts(self, found: Answer, places: Sequence[int]) -> tuple[list[Cut], tuple[int, ...]]:
         """What a placement that does not hold shows, and the CPUs on which it does not."""
-        demands = {(demand["domain"], demand["task"]) for demand in found["conflict"]}
+        demands: set[Demand] = {(each["domain"], each["task"]) for each in found["conflict"]}
         demands |= {(domain, None) for domain in found["given"]}
         blamed = {domain for domain, _ in demands}
         cpus = {name: cpu for name, cpu in zip(self.names, places, strict=True) if name in blamed}

@@ -21,13 +21,13 @@ from laxity.text import EXACT, percent, time
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from laxity.doctor.suspicion import Host
+    from laxity.resolved_schema import ResolvedHost
 
 MARGIN = 1.1
 """Proposed budgets exceed what tasks need by this factor, since arrivals and budgets differ."""
 
 
-def budget_below_load(host: Host) -> Iterator[Suspicion]:
+def budget_below_load(host: ResolvedHost) -> Iterator[Suspicion]:
     """A domain owns less than its tasks need, so that they fall behind for ever."""
     for domain in with_budgets(host):
         needed = demand(domain) / len(domain["vcpus"])
@@ -45,7 +45,7 @@ def budget_below_load(host: Host) -> Iterator[Suspicion]:
         )
 
 
-def budget_just_enough(host: Host) -> Iterator[Suspicion]:
+def budget_just_enough(host: ResolvedHost) -> Iterator[Suspicion]:
     """A domain owns what its tasks need on average, and too little when they come together."""
     for domain in with_budgets(host):
         needed = demand(domain) / len(domain["vcpus"])
@@ -64,7 +64,7 @@ def budget_just_enough(host: Host) -> Iterator[Suspicion]:
         )
 
 
-def period_above_deadline(host: Host) -> Iterator[Suspicion]:
+def period_above_deadline(host: ResolvedHost) -> Iterator[Suspicion]:
     """A job can wait for budget for longer than its deadline allows."""
     for domain in with_budgets(host):
         parameters = domain["parameters"]
@@ -88,7 +88,7 @@ def period_above_deadline(host: Host) -> Iterator[Suspicion]:
         )
 
 
-def period_out_of_step(host: Host) -> Iterator[Suspicion]:
+def period_out_of_step(host: ResolvedHost) -> Iterator[Suspicion]:
     """A server's period does not divide the period of its tasks, so that budgets miss jobs."""
     for domain in with_budgets(host):
         period_ns = domain["parameters"]["period_ns"]
@@ -110,7 +110,7 @@ def period_out_of_step(host: Host) -> Iterator[Suspicion]:
         )
 
 
-def budget_in_quanta(host: Host) -> Iterator[Suspicion]:
+def budget_in_quanta(host: ResolvedHost) -> Iterator[Suspicion]:
     """A quantum is so coarse that budgets begin and end at other times than they should."""
     quantum_ns = host["settings"]["quantum_ns"]
     if not quantum_ns or not uses(host, "quantum"):
@@ -129,7 +129,7 @@ def budget_in_quanta(host: Host) -> Iterator[Suspicion]:
         return
 
 
-def cpu_oversold(host: Host) -> Iterator[Suspicion]:
+def cpu_oversold(host: ResolvedHost) -> Iterator[Suspicion]:
     """The budgets on a CPU add up to more than the CPU."""
     if not uses(host, "budget") or host["policy"] in MODELS:
         return

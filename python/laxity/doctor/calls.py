@@ -10,7 +10,7 @@ from laxity.text import time
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from laxity.doctor.suspicion import Host
+    from laxity.resolved_schema import ResolvedHost
 
 PAUSES = 3
 """An interval of so many pauses or fewer leaves a domain too little time to run."""
@@ -19,7 +19,7 @@ PAUSES_PROPOSED = 20
 """The number of pauses in a proposed interval: the domain stands still for 5 % of the time."""
 
 
-def voice_held_by_checkpoints(host: Host) -> Iterator[Suspicion]:
+def voice_held_by_checkpoints(host: ResolvedHost) -> Iterator[Suspicion]:
     """A media server's output waits for its checkpoints."""
     protect = host["network"] and host["network"]["protect"]
     if not protect or host["calls"] is None:
@@ -38,7 +38,7 @@ def voice_held_by_checkpoints(host: Host) -> Iterator[Suspicion]:
         )
 
 
-def checkpoints_below_pause(host: Host) -> Iterator[Suspicion]:
+def checkpoints_below_pause(host: ResolvedHost) -> Iterator[Suspicion]:
     """A protected domain stands still for much of the time from one checkpoint to the next."""
     protect = host["network"] and host["network"]["protect"]
     if not protect or host["calls"] is None:
@@ -58,7 +58,7 @@ def checkpoints_below_pause(host: Host) -> Iterator[Suspicion]:
         )
 
 
-def small_ring(host: Host) -> Iterator[Suspicion]:
+def small_ring(host: ResolvedHost) -> Iterator[Suspicion]:
     """A card's ring is small for the packets that come at once."""
     network = host["network"]
     if not network or host["calls"] is None:
@@ -74,7 +74,7 @@ def small_ring(host: Host) -> Iterator[Suspicion]:
             )
 
 
-def coalescing_against_delay(host: Host) -> Iterator[Suspicion]:
+def coalescing_against_delay(host: ResolvedHost) -> Iterator[Suspicion]:
     """A card waits with its interrupt for a good part of what voice may be late."""
     network = host["network"]
     if not network or host["calls"] is None:

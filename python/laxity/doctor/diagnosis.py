@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity._core import TIME_NS_MAX
 from laxity.doctor.rules import RULES
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from laxity.host import Host
     from laxity.progress import Progress
     from laxity.resolved import Resolved
+    from laxity.resolved_schema import ResolvedHost
     from laxity.results.run import Run
 
 SAVED = 0.5
@@ -60,10 +61,9 @@ class Diagnosis:
     rules: int
     """Rules that looked at the host."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the object that `laxity doctor --json` prints."""
-        content: dict[str, Any] = encoded(self)
-        return content
+        return encoded(self)
 
 
 def diagnose(
@@ -77,7 +77,7 @@ def diagnose(
     resolved = host.resolved(settings)
     # Helpers have no keys of domains that a remedy could change.
     domains = [domain for domain in resolved["domains"] if domain["helper_of"] is None]
-    looked_at = {**resolved, "domains": domains}
+    looked_at: ResolvedHost = {**resolved, "domains": domains}
     suspected = [(name, each) for name, rule in RULES.items() for each in rule(looked_at)]
     findings: list[Finding] = []
     if suspected:

@@ -21,10 +21,10 @@ from laxity.text import EXACT, percent, time
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from laxity.doctor.suspicion import Host
+    from laxity.resolved_schema import ResolvedHost
 
 
-def quota_below_load(host: Host) -> Iterator[Suspicion]:
+def quota_below_load(host: ResolvedHost) -> Iterator[Suspicion]:
     """A domain's cpu.max is less than its tasks need, so that they fall behind for ever."""
     if not uses(host, "quota"):
         return
@@ -44,7 +44,7 @@ def quota_below_load(host: Host) -> Iterator[Suspicion]:
         )
 
 
-def quota_in_bursts(host: Host) -> Iterator[Suspicion]:
+def quota_in_bursts(host: ResolvedHost) -> Iterator[Suspicion]:
     """A domain is throttled although its cpu.max is above what it needs on average."""
     if not uses(host, "quota"):
         return
@@ -64,7 +64,7 @@ def quota_in_bursts(host: Host) -> Iterator[Suspicion]:
         )
 
 
-def quota_under_fifo(host: Host) -> Iterator[Suspicion]:
+def quota_under_fifo(host: ResolvedHost) -> Iterator[Suspicion]:
     """A domain has a cpu.max, which does not limit threads of SCHED_FIFO."""
     if host["policy"] != "fifo":
         return
@@ -80,7 +80,7 @@ def quota_under_fifo(host: Host) -> Iterator[Suspicion]:
             return
 
 
-def budget_in_jiffies(host: Host) -> Iterator[Suspicion]:
+def budget_in_jiffies(host: ResolvedHost) -> Iterator[Suspicion]:
     """Runtimes of SCHED_DEADLINE end only at the kernel's timer interrupts."""
     jiffy_ns = host["settings"]["jiffy_ns"]
     if host["policy"] != "deadline" or not jiffy_ns or not any(with_budgets(host)):

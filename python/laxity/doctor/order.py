@@ -21,13 +21,13 @@ from laxity.text import time
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from laxity.doctor.suspicion import Host
+    from laxity.resolved_schema import ResolvedHost
 
 IDLE_PART = 0.8
 """A server whose tasks need less than this part of its budget leaves some of it unused."""
 
 
-def priority_against_period(host: Host) -> Iterator[Suspicion]:
+def priority_against_period(host: ResolvedHost) -> Iterator[Suspicion]:
     """A server with a longer period comes before one with a shorter period."""
     if not uses(host, "priority"):
         return
@@ -53,7 +53,7 @@ def priority_against_period(host: Host) -> Iterator[Suspicion]:
         )
 
 
-def budget_burnt_idle(host: Host) -> Iterator[Suspicion]:
+def budget_burnt_idle(host: ResolvedHost) -> Iterator[Suspicion]:
     """A periodic server with little to do keeps the CPU idle while others wait."""
     if host["policy"] != "periodic":
         return
@@ -71,7 +71,7 @@ def budget_burnt_idle(host: Host) -> Iterator[Suspicion]:
         return
 
 
-def budget_dropped(host: Host) -> Iterator[Suspicion]:
+def budget_dropped(host: ResolvedHost) -> Iterator[Suspicion]:
     """A polling server drops its budget before its jobs come."""
     if host["policy"] != "polling":
         return
@@ -94,7 +94,7 @@ def budget_dropped(host: Host) -> Iterator[Suspicion]:
         return
 
 
-def budgets_back_to_back(host: Host) -> Iterator[Suspicion]:
+def budgets_back_to_back(host: ResolvedHost) -> Iterator[Suspicion]:
     """A deferrable server uses the end of one budget and the next right behind it."""
     if host["policy"] != "deferrable":
         return
@@ -109,7 +109,7 @@ def budgets_back_to_back(host: Host) -> Iterator[Suspicion]:
         )
 
 
-def guest_by_rate(host: Host) -> Iterator[Suspicion]:
+def guest_by_rate(host: ResolvedHost) -> Iterator[Suspicion]:
     """A guest with fixed priorities is too loaded for them, and not for deadlines."""
     for domain in with_tasks(host):
         if domain["guest"] == "rate-monotonic" and len(domain["tasks"]) > 1:

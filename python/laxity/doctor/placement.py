@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity.doctor.suspicion import (
     ANALYSIS,
@@ -17,15 +17,15 @@ from laxity.doctor.suspicion import (
 from laxity.text import percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from laxity.doctor.suspicion import Host
+    from laxity.resolved_schema import Domain, ResolvedHost, Task
 
 ROOM = 0.5
 """A CPU that has more to do than this part of its time has no room for a domain."""
 
 
-def vcpus_above_cpus(host: Host) -> Iterator[Suspicion]:
+def vcpus_above_cpus(host: ResolvedHost) -> Iterator[Suspicion]:
     """A domain has more VCPUs than there are CPUs for them: they wait for each other."""
     for domain in host["domains"]:
         cpus = len(cpus_of(domain))
@@ -39,7 +39,7 @@ def vcpus_above_cpus(host: Host) -> Iterator[Suspicion]:
             )
 
 
-def tasks_on_one_vcpu(host: Host) -> Iterator[Suspicion]:
+def tasks_on_one_vcpu(host: ResolvedHost) -> Iterator[Suspicion]:
     """One VCPU of a guest has more than it can do, and another has hardly anything."""
     for domain in with_tasks(host):
         count = len(domain["vcpus"])
@@ -65,15 +65,15 @@ def tasks_on_one_vcpu(host: Host) -> Iterator[Suspicion]:
         )
 
 
-def utilization_of(task: Mapping[str, Any]) -> float:
+def utilization_of(task: Task) -> float:
     """The part of one CPU that the task needs."""
     return utilization([task])
 
 
-def pinned_together(host: Host) -> Iterator[Suspicion]:
+def pinned_together(host: ResolvedHost) -> Iterator[Suspicion]:
     """Domains are pinned to one CPU that is too little for them, and another CPU has room."""
     loads = [0.0] * host["cpus"]
-    pinned: dict[int, list[dict[str, Any]]] = {}
+    pinned: dict[int, list[Domain]] = {}
     for domain in host["domains"]:
         for vcpu in domain["vcpus"]:
             wanted = 1.0 if domain["cpu_bound"] else demand(domain) / len(domain["vcpus"])
@@ -96,13 +96,13 @@ def pinned_together(host: Host) -> Iterator[Suspicion]:
         return
 
 
-def driver_beside_busy(host: Host) -> Iterator[Suspicion]:
+def driver_beside_busy(host: ResolvedHost) -> Iterator[Suspicion]:
     """The domain that handles everybody's packets shares CPUs with one that computes."""
     if host["calls"] is None:
         return
     every = set(range(host["cpus"]))
     for driver in host["domains"]:
-        if (driver["workload"] or {}).get("kind") != "driver":
+        if driver["workload"] is None or driver["workload"]["kind"] != "driver":
             continue
         own = cpus_of(driver)
         pinned = own < every
@@ -131,11 +131,12 @@ def driver_beside_busy(host: Host) -> Iterator[Suspicion]:
         )
 
 
-def computes(domain: Mapping[str, Any]) -> bool:
+def computes(domain: Domain) -> bool:
     """Whether the domain computes, with or without pauses."""
-    return domain["cpu_bound"] or (domain["workload"] or {}).get("kind") == "bursts"
+    workload = domain["workload"]
+    return domain["cpu_bound"] or (workload is not None and workload["kind"] == "bursts")
 
 
-def cpus_of(domain: Mapping[str, Any]) -> set[int]:
+def cpus_of(domain: Domain) -> set[int]:
     """The CPUs that the domain's VCPUs may run on."""
     return {cpu for vcpu in domain["vcpus"] for cpu in vcpu["affinity"]}

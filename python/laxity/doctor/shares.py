@@ -20,7 +20,7 @@ from laxity.text import EXACT, percent, time
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from laxity.doctor.suspicion import Host
+    from laxity.resolved_schema import ResolvedHost
 
 TURNS = 4
 """The number of turns of others that fit into a deadline under the proposed time slice."""
@@ -31,7 +31,7 @@ LEAST_SLICE_NS = 1_000_000
 WEIGHT_MARGIN = 1.3
 
 
-def slice_above_deadline(host: Host) -> Iterator[Suspicion]:
+def slice_above_deadline(host: ResolvedHost) -> Iterator[Suspicion]:
     """Others have turns that are longer than what a job can wait."""
     slice_ns = host["settings"]["time_slice_ns"]
     if not uses(host, "time-slice") or not has_busy(host):
@@ -55,7 +55,7 @@ def slice_above_deadline(host: Host) -> Iterator[Suspicion]:
         )
 
 
-def cap_below_load(host: Host) -> Iterator[Suspicion]:
+def cap_below_load(host: ResolvedHost) -> Iterator[Suspicion]:
     """A domain may use less than its tasks need."""
     if not uses(host, "cap"):
         return
@@ -71,7 +71,7 @@ def cap_below_load(host: Host) -> Iterator[Suspicion]:
             )
 
 
-def cap_in_bursts(host: Host) -> Iterator[Suspicion]:
+def cap_in_bursts(host: ResolvedHost) -> Iterator[Suspicion]:
     """A domain is parked although its cap is above what it needs on average."""
     if not uses(host, "cap"):
         return
@@ -87,7 +87,7 @@ def cap_in_bursts(host: Host) -> Iterator[Suspicion]:
             )
 
 
-def cap_on_driver(host: Host) -> Iterator[Suspicion]:
+def cap_on_driver(host: ResolvedHost) -> Iterator[Suspicion]:
     """The domain that handles everybody's packets is throttled."""
     if not uses(host, "cap") or host["calls"] is None:
         return
@@ -103,7 +103,7 @@ def cap_on_driver(host: Host) -> Iterator[Suspicion]:
             )
 
 
-def weight_below_load(host: Host) -> Iterator[Suspicion]:
+def weight_below_load(host: ResolvedHost) -> Iterator[Suspicion]:
     """A domain's share by weight is less than its tasks need, while others want all there is."""
     if not uses(host, "weight") or not has_busy(host):
         return
@@ -123,7 +123,7 @@ def weight_below_load(host: Host) -> Iterator[Suspicion]:
         )
 
 
-def no_laxity(host: Host) -> Iterator[Suspicion]:
+def no_laxity(host: ResolvedHost) -> Iterator[Suspicion]:
     """Scheduler S knows of no domain that it is urgent."""
     if host["policy"] not in SCHEDULER_S:
         return

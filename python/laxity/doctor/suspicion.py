@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity.policies import TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-Host = Mapping[str, Any]
-"""A complete host, as `Resolved.host` has it: all times in ns."""
+    from laxity.resolved_schema import Domain, ResolvedHost, Task
 
 ANALYSIS = "docs/explanation/analysis.md"
 POLICIES = "docs/explanation/policies.md"
@@ -41,39 +39,39 @@ class Suspicion:
 
 
 if TYPE_CHECKING:
-    Rule = Callable[[Host], Iterable[Suspicion]]
+    Rule = Callable[[ResolvedHost], Iterable[Suspicion]]
 
 
-def uses(host: Host, parameter: str) -> bool:
+def uses(host: ResolvedHost, parameter: str) -> bool:
     """Whether the host's policy goes by that parameter."""
     return TABLE[host["policy"]].uses(parameter)
 
 
-def utilization(tasks: Iterable[Mapping[str, Any]]) -> float:
+def utilization(tasks: Iterable[Task]) -> float:
     """The part of one CPU that tasks need."""
     return sum(float(task["cost_ns"] / task["period_ns"]) for task in tasks)
 
 
-def demand(domain: Mapping[str, Any]) -> float:
+def demand(domain: Domain) -> float:
     """The part of one CPU that a domain's tasks and its kernel's ticks need, of all its VCPUs."""
     tick = domain["tick"]
     ticks = tick["cost_ns"] / tick["period_ns"] * len(domain["vcpus"]) if tick else 0.0
     return utilization(domain["tasks"]) + float(ticks)
 
 
-def share(domain: Mapping[str, Any]) -> float:
+def share(domain: Domain) -> float:
     """The part of one CPU that the budget of each of the domain's VCPUs is; 0 without a budget."""
     parameters = domain["parameters"]
     period_ns = parameters["period_ns"]
     return float(parameters["budget_ns"] / period_ns) if period_ns else 0.0
 
 
-def with_tasks(host: Host) -> Iterator[dict[str, Any]]:
+def with_tasks(host: ResolvedHost) -> Iterator[Domain]:
     """The domains that have deadlines."""
     return (domain for domain in host["domains"] if domain["tasks"])
 
 
-def with_budgets(host: Host) -> Iterator[dict[str, Any]]:
+def with_budgets(host: ResolvedHost) -> Iterator[Domain]:
     """The domains that have deadlines, and a budget that is less than the whole CPU."""
     if uses(host, "budget"):
         yield from (domain for domain in with_tasks(host) if 0 < share(domain) < 1)
@@ -85,6 +83,6 @@ def rounded_up_ns(ns: float) -> int:
     return -(-int(ns) // step_ns) * step_ns
 
 
-def has_busy(host: Host) -> bool:
+def has_busy(host: ResolvedHost) -> bool:
     """Whether a domain takes all the CPU time that it can get."""
     return any(domain["cpu_bound"] for domain in host["domains"])

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from laxity.progress import Progress, Say
     from laxity.resolved import Resolved
     from laxity.substrates.substrate import Substrate
+    from laxity.trace_schema import Agreement
 
 TRACE = "trace"
 """The name of what the model is held against."""
@@ -43,5 +44,5 @@ def measure_against(
         host, trace=directory / f"{model.name}.laxtrace", keep=None, say=say, progress=progress
     )
     with core_errors():
-        agreement = json.loads(_core.agreement(str(run.trace), str(told.trace)))
+        agreement: Agreement = json.loads(_core.agreement(str(run.trace), str(told.trace)))
     return Fidelity((run, replace(told, substrate=TRACE)), agreement)

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity.policies import PARAMETERS
 from laxity.text import UNITS, number, percent, time, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from laxity.observe.known import Configuration, Known
+    from laxity.observe.schema import Costs, Domain, Observation, Vcpu
+    from laxity.trace_schema import Metadata
 
 UNPINNED_CPUS = 1
 """On so many CPUs no affinity needs to be told."""
 
 
-def host_file(
-    found: Mapping[str, Any], metadata: Mapping[str, Any], known: Configuration, source: str
-) -> str:
+def host_file(found: Observation, metadata: Metadata, known: Configuration, source: str) -> str:
     """Returns the text of a host file.
 
-    `found` is an `Observation` of crates/laxity-observe, as JSON, `metadata` that of its trace,
-    `source` what was observed, for people. Each value has a comment that says where it comes from.
+    `found` is what its trace shows, `metadata` that of the trace, `source` what was observed, for
+    people. Each value has a comment that says where it comes from.
     """
     lines = [
         f"# What a host did, as laxity observe found it in {_told(source)}.",
@@ -60,7 +60,7 @@ def _parameter(name: str, known: Known) -> str:
     return f"{name} = {value}  # {_told(known.source)}"
 
 
-def _costs(costs: Mapping[str, int]) -> Iterator[str]:
+def _costs(costs: Costs) -> Iterator[str]:
     if costs["measured"]:
         values = f"schedule = {_time(costs['schedule_ns'])}"
         values += f", context-switch = {_time(costs['context_switch_ns'])}"
@@ -68,7 +68,7 @@ def _costs(costs: Mapping[str, int]) -> Iterator[str]:
         yield f"costs = {{ {values} }}  # means of {decisions}"
 
 
-def _domain(domain: Mapping[str, Any], cpus: int, known: Configuration) -> Iterator[str]:
+def _domain(domain: Domain, cpus: int, known: Configuration) -> Iterator[str]:
     name, vcpus = domain["name"], domain["vcpus"]
     yield "[[domain]]"
     yield f"name = {json.dumps(name)}"
@@ -83,7 +83,7 @@ def _domain(domain: Mapping[str, Any], cpus: int, known: Configuration) -> Itera
     yield from _load(vcpus)
 
 
-def _load(vcpus: list[Mapping[str, Any]]) -> Iterator[str]:
+def _load(vcpus: list[Vcpu]) -> Iterator[str]:
     kinds = {vcpu["load"]["kind"] for vcpu in vcpus}
     if kinds == {"nothing"}:
         yield "# It never ran."
@@ -106,7 +106,7 @@ def _load(vcpus: list[Mapping[str, Any]]) -> Iterator[str]:
         yield "]"
 
 
-def _tasks(vcpu: Mapping[str, Any]) -> Iterator[tuple[str, int, int, int]]:
+def _tasks(vcpu: Vcpu) -> Iterator[tuple[str, int, int, int]]:
     """What each task is known by, its cost, period and offset."""
     load = vcpu["load"]
     if load["kind"] == "tasks":
@@ -130,7 +130,7 @@ def _tasks(vcpu: Mapping[str, Any]) -> Iterator[tuple[str, int, int, int]]:
         )
 
 
-def _bursts(vcpus: list[Mapping[str, Any]]) -> Iterator[str]:
+def _bursts(vcpus: list[Vcpu]) -> Iterator[str]:
     loads = [vcpu["load"] for vcpu in vcpus if vcpu["load"]["kind"] == "bursts"]
     run_ns = sum(load["run_ns"] for load in loads) // len(loads)
     idle_ns = sum(load["idle_ns"] for load in loads) // len(loads)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity.policies import PARAMETERS, TABLE
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from laxity.resolved_schema import ResolvedHost
+    from laxity.trace_schema import Metadata
 
 FROM_TRACE = "the trace"
 
@@ -63,11 +64,11 @@ def of_host(host: ResolvedHost, source: str) -> Configuration:
 
 
 def parameters(
-    policy: str, values: Mapping[str, Any], source: str, *, settings: bool
+    policy: str, values: Mapping[str, object], source: str, *, settings: bool
 ) -> dict[str, Known]:
     """Takes from values by field those that the policy uses and that are not its defaults."""
     return {
-        name: Known(values[parameter.field], source)
+        name: Known(parameter.of(values), source)
         for name, parameter in PARAMETERS.items()
         if TABLE[policy].uses(name)
         and parameter.is_setting == settings
@@ -75,7 +76,7 @@ def parameters(
     }
 
 
-def of_trace(metadata: Mapping[str, Any]) -> Configuration:
+def of_trace(metadata: Metadata) -> Configuration:
     """The configuration that a trace tells by itself: its policy, budgets and their periods."""
     domains = {}
     for domain in metadata["domains"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -20,26 +20,27 @@ from laxity.observe.tracefs import MAGIC
 from laxity.text import number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from laxity.observe.known import Configuration
+    from laxity.observe.schema import Observation, Survey
     from laxity.resolved import Resolved
     from laxity.results.run import Run
+    from laxity.trace_schema import DomainMetadata, Measured, Metadata, TaskMetadata
 
 
 @dataclass(frozen=True)
 class Observed:
     """A host that was observed."""
 
-    found: Mapping[str, Any]
-    """`Observation` of crates/laxity-observe, as JSON."""
+    found: Observation
     host: Host
     """The host file that was made of it."""
     run: Run
     """What the host did, by the tasks that were found; its trace has their jobs."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the object that `laxity observe --json` prints."""
         return {**self.found, "run": self.run.to_json()}
 
@@ -56,7 +57,7 @@ def observe(source: Path, trace: Path) -> Observed:
     return observe_trace(raw, trace, configuration(source, metadata), str(source))
 
 
-def configuration(source: Path, metadata: Mapping[str, Any]) -> Configuration:
+def configuration(source: Path, metadata: Metadata) -> Configuration:
     """How the host was configured: by the host file of a run's directory, or by the trace."""
     if source.is_dir():
         manifest = directories.Manifest.load(source)
@@ -72,10 +73,19 @@ def observe_trace(raw: Path, trace: Path, known: Configuration, source: str) -> 
     `source` is what messages and the host file call it. All else as in `observe`.
     """
     with core_errors():
-        found = json.loads(_core.observe(str(raw)))
+        found: Observation = json.loads(_core.observe(str(raw)))
     text = host_file(found, tracefile.metadata(raw), known, source)
     host = Host.parse(text, directories.HOST)
     return Observed(found, host, run_of(host.resolve(), raw, trace))
+
+
+class Whole(TypedDict):
+    """What a trace says as a whole; see `observed_jobs` of crates/laxity-py."""
+
+    cpu_ns: list[int]
+    decisions: int
+    switches: int
+    records: int
 
 
 def run_of(host: Resolved, raw: Path, trace: Path) -> Run:
@@ -89,11 +99,11 @@ def run_of(host: Resolved, raw: Path, trace: Path) -> Run:
     expected = host.trace_metadata(substrate)
     with core_errors():
         completions, told = _core.observed_jobs(str(raw), str(trace), json.dumps(expected))
-    whole = json.loads(told)
+    whole: Whole = json.loads(told)
     if _tasks(expected) == _tasks(metadata):
         shutil.copyfile(raw, trace)
         completions = _completions(raw, completions)
-    measured = {
+    measured: Measured = {
         "cpu_ns": whole["cpu_ns"],
         "schedule_calls": whole["decisions"],
         "context_switches": whole["switches"],
@@ -105,7 +115,7 @@ def run_of(host: Resolved, raw: Path, trace: Path) -> Run:
     return host.measured(substrate, completions, measured, trace=trace)
 
 
-def _tasks(metadata: Mapping[str, Any]) -> list[Any]:
+def _tasks(metadata: Metadata) -> list[list[TaskMetadata]]:
     return [domain["tasks"] for domain in metadata["domains"]]
 
 
@@ -144,7 +154,7 @@ def observe_recording(
     machines are configured. All else as in `observe`.
     """
     with core_errors():
-        survey = json.loads(_core.recorded_threads(str(recording)))
+        survey: Survey = json.loads(_core.recorded_threads(str(recording)))
     machines = threads.named(domains)
     if not machines:
         machines = here.machines() if is_here else threads.of_qemu(survey["threads"])
@@ -154,7 +164,7 @@ def observe_recording(
     known = threads.configuration(machines, survey["threads"])
     if is_here:
         known = here.with_settings(known, machines, survey["cpus"])
-    metadata = {
+    metadata: Metadata = {
         "substrate": "linux" if domains else "kvm",
         "policy": known.policy_name,
         "seed": 1,
@@ -179,6 +189,6 @@ def observe_recording(
         raw.unlink(missing_ok=True)
 
 
-def bare_domain(name: str, vcpus: int) -> dict[str, Any]:
+def bare_domain(name: str, vcpus: int) -> DomainMetadata:
     """A domain in a trace's metadata of which only this is known."""
     return {"name": name, "vcpus": vcpus, "budget_ns": 0, "period_ns": 0, "tasks": []}

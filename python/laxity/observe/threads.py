@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
 from laxity.observe.known import Configuration, Known
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from laxity.observe.schema import Thread
 
 QEMU = re.compile(r"CPU (\d+)/KVM")
 """The name that QEMU gives the thread of a VCPU."""
@@ -59,7 +61,7 @@ def _is_thread(text: str) -> bool:
     return text.isdecimal() and len(text) <= THREAD_DIGITS_MAX
 
 
-def of_qemu(threads: Sequence[Mapping[str, Any]]) -> list[Machine]:
+def of_qemu(threads: Sequence[Thread]) -> list[Machine]:
     """The virtual machines of QEMU among the threads of a trace, by the names of their threads.
 
     A trace does not say which threads are of one process. Threads are numbered as they are made, so
@@ -75,7 +77,7 @@ def of_qemu(threads: Sequence[Mapping[str, Any]]) -> list[Machine]:
     return [Machine(f"vm-{first[0]}", tuple(first)) for first in machines]
 
 
-def refuse_unknown(machines: Sequence[Machine], threads: Sequence[Mapping[str, Any]]) -> None:
+def refuse_unknown(machines: Sequence[Machine], threads: Sequence[Thread]) -> None:
     """Raises InputError if there is no domain, or one of its threads did nothing."""
     if not machines:
         raise InputError(
@@ -92,9 +94,7 @@ def refuse_unknown(machines: Sequence[Machine], threads: Sequence[Mapping[str, A
                 )
 
 
-def configuration(
-    machines: Sequence[Machine], threads: Sequence[Mapping[str, Any]]
-) -> Configuration:
+def configuration(machines: Sequence[Machine], threads: Sequence[Thread]) -> Configuration:
     """How the kernel schedules the threads, as far as their priorities tell."""
     priorities = {int(thread["thread"]): int(thread["priority"]) for thread in threads}
     of_machines = {

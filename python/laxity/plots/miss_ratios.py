@@ -8,17 +8,18 @@ import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from laxity.plots.published import PUBLISHED, Published, published_handle
+from laxity.plots.published import Published, published_handle, published_look
 from laxity.plots.style import (
     DASHED,
     DOTTED,
     INK,
     LABEL_INCHES,
+    LABEL_SIZE,
     LINES_MAX,
+    MARKER_SIZE,
     MUTED,
     SOLID,
     STRIPE,
-    STYLE,
     Look,
     is_narrow,
     legend,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from laxity.plots.style import LineLook
 
 
 CROWDED_POINTS = 25
@@ -121,14 +124,14 @@ def miss_ratio_curves(
         _name_places(axes_of, [shorten(str(value), 16) for value in positions])
     if points.empty:
         note(first, "no jobs")
-    figure.supxlabel(x_label, fontsize=STYLE["axes.labelsize"], color=INK)
-    figure.supylabel("Deadline miss ratio (%)", fontsize=STYLE["axes.labelsize"], color=INK)
+    figure.supxlabel(x_label, fontsize=LABEL_SIZE, color=INK)
+    figure.supylabel("Deadline miss ratio (%)", fontsize=LABEL_SIZE, color=INK)
     legend(figure, handles)
     return figure
 
 
 def _limit_line(axes_of: Sequence[Axes], limit: float) -> Line2D:
-    look: dict[str, Any] = {"color": MUTED, "linewidth": 0.8, "linestyle": DOTTED}
+    look: LineLook = {"color": MUTED, "linewidth": 0.8, "linestyle": DOTTED}
     for axes in axes_of:
         axes.axhline(100 * limit, zorder=1, **look)
     return Line2D([], [], label=f"{100 * limit:g} % missed", **look)
@@ -145,7 +148,7 @@ def _publish(
                 axes.axvline(stated.x, color=look.colour, linewidth=1, linestyle=DASHED)
             height = 0.5 if stated.y is None else stated.y
             across = axes.get_xaxis_transform() if stated.y is None else axes.transData
-            shape = {**PUBLISHED, "marker": look.marker, "markeredgecolor": look.colour}
+            shape = published_look(look.marker, look.colour)
             axes.plot([stated.x], [height], transform=across, **shape)
     return [published_handle()] if published else []
 
@@ -198,7 +201,7 @@ def _curve(
         100 * points["mean"],
         color=look.colour,
         linestyle=look.dashes if positions is None else "",
-        markersize=STYLE["lines.markersize"] * (1 if len(points) <= CROWDED_POINTS else 0.6),
+        markersize=MARKER_SIZE * (1 if len(points) <= CROWDED_POINTS else 0.6),
         clip_on=False,
         zorder=3,
         **look.shape,
@@ -246,8 +249,10 @@ def miss_ratio_dots(frame: pd.DataFrame) -> Figure:
         look = looks[policy]
         axes.hlines(y, 0, x, color=look.colour, linewidth=1, alpha=0.6)
         if (of_all["seeds"] > 1).any():
-            sure: dict[str, Any] = {"ecolor": look.colour, "elinewidth": 1.4, "capsize": 2}
-            axes.errorbar(x, y, xerr=[x - low, high - x], fmt="none", **sure)
+            ends = [x - low, high - x]
+            axes.errorbar(
+                x, y, xerr=ends, fmt="none", ecolor=look.colour, elinewidth=1.4, capsize=2
+            )
         axes.plot(x, y, linestyle="", color=look.colour, clip_on=False, **look.shape)
     names = ["all domains" if name is None else shorten(name) for name in rows]
     axes.set_yticks(range(len(rows)), names)

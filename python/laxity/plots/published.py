@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from matplotlib.lines import Line2D
 
 from laxity.plots.style import INK
+
+if TYPE_CHECKING:
+    from laxity.plots.style import LineLook
 
 
 class Published(NamedTuple):
@@ -19,7 +22,7 @@ class Published(NamedTuple):
     """None: a vertical line at `x`."""
 
 
-PUBLISHED: dict[str, Any] = {
+PUBLISHED: LineLook = {
     "linestyle": "",
     "markerfacecolor": "none",
     "markersize": 9,
@@ -32,4 +35,9 @@ PUBLISHED: dict[str, Any] = {
 
 def published_handle() -> Line2D:
     """For a legend."""
-    return Line2D([], [], label="published", marker="o", **{**PUBLISHED, "markeredgecolor": INK})
+    return Line2D([], [], label="published", **published_look("o", INK))
+
+
+def published_look(marker: str, colour: str) -> LineLook:
+    """How a published point of a line looks."""
+    return {**PUBLISHED, "marker": marker, "markeredgecolor": colour}

@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from laxity.plots.style import LineLook
+
 
 TASK_ROWS_MAX = 48
 
-BOUND: dict[str, Any] = {
+BOUND: LineLook = {
     "marker": "|",
     "markersize": 11,
     "markeredgewidth": 1.8,

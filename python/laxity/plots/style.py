@@ -16,7 +16,7 @@ import textwrap
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import matplotlib.style
 import numpy as np
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.typing import LineStyleType
 
 
 WIDTH_INCHES = 7.2
@@ -64,11 +65,14 @@ in page.css. Any other colour is made lighter until it stands out."""
 CONTRAST_MIN = 3.0
 """The least contrast of lines and areas with their ground, by WCAG 2.1 (1.4.11)."""
 
-STYLE: dict[str, Any] = {
+LABEL_SIZE = 8.5
+MARKER_SIZE = 4.5
+
+STYLE: dict[str, object] = {
     "font.family": "DejaVu Sans",  # Comes with Matplotlib: the same everywhere.
     "font.size": 8.5,
     "axes.titlesize": 9,
-    "axes.labelsize": 8.5,
+    "axes.labelsize": LABEL_SIZE,
     "axes.edgecolor": MUTED,
     "axes.labelcolor": INK,
     "text.color": INK,
@@ -90,7 +94,7 @@ STYLE: dict[str, Any] = {
     "legend.fontsize": 8,
     "legend.handlelength": 2.4,
     "lines.linewidth": 1.4,
-    "lines.markersize": 4.5,
+    "lines.markersize": MARKER_SIZE,
     "figure.constrained_layout.use": True,
     "text.parse_math": False,  # A name may hold a dollar sign.
     "svg.fonttype": "path",  # Needs no font where it is shown.
@@ -101,16 +105,38 @@ styled = matplotlib.style.context(STYLE, after_reset=True)
 """Around each function that makes a figure."""
 
 
+class MarkerLook(TypedDict):
+    """A marker with its edge, as Line2D takes them."""
+
+    marker: str
+    markeredgecolor: str
+    markeredgewidth: float
+
+
+class LineLook(TypedDict, total=False):
+    """Properties of a line and its markers, as Line2D takes them."""
+
+    color: str
+    linestyle: LineStyleType
+    linewidth: float
+    marker: str
+    markersize: float
+    markeredgecolor: str
+    markeredgewidth: float
+    markerfacecolor: str
+    clip_on: bool
+    zorder: float
+
+
 class Look(NamedTuple):
     """How a line and its markers are drawn."""
 
     colour: str
     marker: str
-    dashes: Any
-    """A `linestyle` of Matplotlib's."""
+    dashes: LineStyleType
 
     @property
-    def shape(self) -> dict[str, Any]:
+    def shape(self) -> MarkerLook:
         """The marker with its edge, as Line2D takes them.
 
         What is filled has a thin edge of the ground's colour, so that it stands out from its line.
@@ -121,7 +147,9 @@ class Look(NamedTuple):
         return {"marker": self.marker, "markeredgecolor": edge[0], "markeredgewidth": edge[1]}
 
 
-SOLID, DASHED, DOTTED = "-", (0, (4, 1.6)), (0, (1.2, 1.2))
+SOLID: LineStyleType = "-"
+DASHED: LineStyleType = (0, (4, 1.6))
+DOTTED: LineStyleType = (0, (1.2, 1.2))
 
 _FAMILY_DASHES = {"servers": SOLID, "scheduler-s": DOTTED}
 """As in RT-Xen's figure 6; the families that are not named here are dashed."""

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from laxity.plots.style import LineLook
+    from laxity.trace_schema import JobPoint, Metadata, Occupancy, Timeline
+
 
 _VCPU_COLOURS = (
     *("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"),
@@ -53,7 +56,7 @@ CPU_LANES_MAX = 8
 """What is still legible on a page; of more, the functions below choose what matters most."""
 
 
-def vcpus_that_matter(timeline: Mapping[str, Any], run: Mapping[str, Any]) -> list[tuple[int, int]]:
+def vcpus_that_matter(timeline: Timeline, run: Metadata) -> list[tuple[int, int]]:
     """The VCPUs that a timeline shows, at most `VCPU_LANES_MAX`, in the host's order.
 
     First come those that missed deadlines in the window, then those whose jobs arrived in it, then
@@ -75,7 +78,7 @@ TIMELINE_CELLS = 480
 
 @styled
 def who_ran_when(
-    timeline: Mapping[str, Any], run: Mapping[str, Any], marks: Sequence[tuple[int, str]] = ()
+    timeline: Timeline, run: Metadata, marks: Sequence[tuple[int, str]] = ()
 ) -> Figure:
     """The timeline: a lane for each CPU, and one for each VCPU with its jobs and its budget.
 
@@ -121,8 +124,8 @@ def who_ran_when(
     if any(domain["tasks"] for domain in run["domains"]):
         handles += [
             symbol("job arrives", marker="^", markersize=4.5, color=INK),
-            symbol("completes", marker="o", **_COMPLETION),
-            symbol("misses its deadline", marker="X", **_MISS),
+            symbol("completes", **_COMPLETION),
+            symbol("misses its deadline", **_MISS),
         ]
     if any(value for budget in timeline["budgets"] for _, value in budget["points"]):
         what = "credits" if run["policy"] == "credit" else "budget left"
@@ -135,25 +138,23 @@ def who_ran_when(
     return figure
 
 
-_MARKS: tuple[dict[str, Any], ...] = (
+_MARKS: tuple[LineLook, ...] = (
     {"color": RED, "linewidth": 1.1, "linestyle": SOLID, "zorder": 6},
     {"color": RED, "linewidth": 1.1, "linestyle": DOTTED, "zorder": 6},
 )
 
 
-def _vcpu_of(run: Mapping[str, Any], point: Mapping[str, Any]) -> tuple[int, int]:
+def _vcpu_of(run: Metadata, point: JobPoint) -> tuple[int, int]:
     """The VCPU of a job's task."""
     return point["domain"], run["domains"][point["domain"]]["tasks"][point["task"]]["vcpu"]
 
 
-def _vcpu_name(run: Mapping[str, Any], vcpu: tuple[int, int]) -> str:
+def _vcpu_name(run: Metadata, vcpu: tuple[int, int]) -> str:
     domain = run["domains"][vcpu[0]]
     return str(domain["name"]) if domain["vcpus"] == 1 else f"{domain['name']}/{vcpu[1]}"
 
 
-def _cpus_of(
-    timeline: Mapping[str, Any], run: Mapping[str, Any], chosen: Mapping[tuple[int, int], str]
-) -> list[int]:
+def _cpus_of(timeline: Timeline, run: Metadata, chosen: Mapping[tuple[int, int], str]) -> list[int]:
     """The CPUs that the chosen VCPUs ran on longest; all if there are few."""
     ran: Counter[int] = Counter()
     for interval in timeline["occupancy"]:
@@ -177,11 +178,11 @@ def _is_dark(colour: str) -> bool:
 
 def _cpu_lane(
     axes: Axes,
-    timeline: Mapping[str, Any],
+    timeline: Timeline,
     cpu: int,
     bottom: float,
     colours: Mapping[tuple[int, int], str],
-    run: Mapping[str, Any],
+    run: Metadata,
     unit_ns: int,
 ) -> None:
     span_ns = timeline["to_ns"] - timeline["from_ns"]
@@ -195,7 +196,7 @@ def _cpu_lane(
         by_colour.setdefault(colour, []).append((start, end, 1.0))
     for colour, spans in by_colour.items():
         _bars(axes, spans, bottom, 0.42, facecolor=colour, edgecolor=GROUND, linewidth=0.3)
-    cells: dict[tuple[int, int], list[Mapping[str, Any]]] = {}
+    cells: dict[tuple[int, int], list[Occupancy]] = {}
     for interval in everything:
         if not _is_exact(interval):
             cells.setdefault((interval["start_ns"], interval["end_ns"]), []).append(interval)
@@ -229,8 +230,8 @@ def _cpu_lane(
 
 def _vcpu_lane(
     axes: Axes,
-    timeline: Mapping[str, Any],
-    run: Mapping[str, Any],
+    timeline: Timeline,
+    run: Metadata,
     vcpu: tuple[int, int],
     bottom: float,
     colour: str,
@@ -248,20 +249,19 @@ def _vcpu_lane(
     ]
     _bars(axes, spans, bottom + 0.48, 0.18, facecolor=colour, linewidth=0)
 
-    def times(kind: str) -> list[float]:
-        return [
-            point["time_ns"] / unit_ns for point in timeline[kind] if _vcpu_of(run, point) == vcpu
-        ]
+    def times(points: Sequence[JobPoint]) -> list[float]:
+        return [point["time_ns"] / unit_ns for point in points if _vcpu_of(run, point) == vcpu]
 
-    releases, completions, misses = (times(kind) for kind in ("releases", "completions", "misses"))
+    releases, completions = times(timeline["releases"]), times(timeline["completions"])
+    misses = times(timeline["misses"])
     axes.plot(*_ticks(releases, bottom + 0.48, bottom + 0.88), color=INK, linewidth=0.7)
     if len(releases) <= LANE_MARKS_MAX:
-        _marks(axes, releases, bottom + 0.88, "^", color=INK, markersize=3.6)
-        _marks(axes, completions, bottom + 0.57, "o", **_COMPLETION)
+        _marks(axes, releases, bottom + 0.88, marker="^", color=INK, markersize=3.6)
+        _marks(axes, completions, bottom + 0.57, **_COMPLETION)
     apart = (timeline["to_ns"] - timeline["from_ns"]) / unit_ns / LANE_MARKS_MAX
     misses = list({int(at / apart): at for at in reversed(misses)}.values())
     axes.plot(*_ticks(misses, bottom + 0.02, bottom + 0.78), color=RED, linewidth=0.9)
-    _marks(axes, misses, bottom + 0.24, "X", **_MISS)
+    _marks(axes, misses, bottom + 0.24, **_MISS)
     points = next(
         budget["points"]
         for budget in timeline["budgets"]
@@ -270,14 +270,16 @@ def _vcpu_lane(
     _budget_line(axes, points, bottom, colour, unit_ns)
 
 
-_COMPLETION: dict[str, Any] = {
+_COMPLETION: LineLook = {
+    "marker": "o",
     "color": INK,
     "markerfacecolor": GROUND,
     "markersize": 3.2,
     "markeredgewidth": 0.8,
     "zorder": 4,
 }
-_MISS: dict[str, Any] = {
+_MISS: LineLook = {
+    "marker": "X",
     "color": RED,
     "markersize": 6,
     "markeredgecolor": GROUND,
@@ -286,13 +288,13 @@ _MISS: dict[str, Any] = {
 }
 
 
-def _marks(axes: Axes, x: Sequence[float], y: float, marker: str, **look: Any) -> None:  # noqa: ANN401
+def _marks(axes: Axes, x: Sequence[float], y: float, **look: Any) -> None:  # noqa: ANN401
     """Markers in a lane, whole at the axis' ends too; none at all would stand at the origin."""
     if x:
-        axes.plot(x, [y] * len(x), linestyle="", marker=marker, clip_on=False, **look)
+        axes.plot(x, [y] * len(x), linestyle="", clip_on=False, **look)
 
 
-def _is_exact(interval: Mapping[str, Any]) -> bool:
+def _is_exact(interval: Occupancy) -> bool:
     """Whether a VCPU ran in all of it."""
     return bool(interval["ran_ns"] == interval["end_ns"] - interval["start_ns"])
 

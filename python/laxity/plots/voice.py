@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
-from laxity.plots.published import PUBLISHED, published_handle
+from laxity.plots.published import published_handle, published_look
 from laxity.plots.style import (
     DOTTED,
     INK,
+    LABEL_SIZE,
     LINES_MAX,
     MUTED,
     POLICY_LOOKS,
     RED,
-    STYLE,
     Look,
     is_narrow,
     legend,
@@ -31,11 +32,13 @@ from laxity.plots.style import (
 from laxity.voice.quality import TOLL_QUALITY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import numpy.typing as npt
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from laxity.plots.style import LineLook
 
 PESQ_BEST = 4.5
 MARKS = 6
@@ -78,7 +81,7 @@ def pesq_distributions(
     _boxes(boxes, values, looks, is_vertical=False)
     boxes.invert_yaxis()
     boxes.grid(visible=False, axis="y")
-    toll: dict[str, Any] = {"color": RED, "linewidth": 0.9, "linestyle": DOTTED}
+    toll: LineLook = {"color": RED, "linewidth": 0.9, "linestyle": DOTTED}
     for axes in (curves, boxes):
         axes.axvline(TOLL_QUALITY, zorder=1, **toll)
     # P.862 itself goes down to -0.5.
@@ -91,8 +94,8 @@ def pesq_distributions(
         note(curves, "no calls")
     handles = [line_handle(look, name) for name, look in looks.items()]
     for name, point in (published or {}).items():
-        shape = {"marker": looks[name].marker, "markeredgecolor": looks[name].colour}
-        curves.plot(*([value] for value in point), **{**PUBLISHED, **shape})
+        shape = published_look(looks[name].marker, looks[name].colour)
+        curves.plot(*([value] for value in point), **shape)
     handles.append(Line2D([], [], label="toll quality", **toll))
     legend(figure, [*handles, *([published_handle()] if published else [])])
     return figure
@@ -150,7 +153,7 @@ def measures_against(data: pd.DataFrame, x_label: str, measures: Sequence[Measur
         else:
             axes.set_xticks(range(len(places)), [shorten(str(value), 16) for value in places])
             axes.tick_params(axis="x", rotation=35)
-    figure.supxlabel(x_label, fontsize=STYLE["axes.labelsize"], color=INK)
+    figure.supxlabel(x_label, fontsize=LABEL_SIZE, color=INK)
     handles = [line_handle(looks[name], name) for name in names] if len(names) > 1 else []
     if any(measure.limit is not None for measure in measures):
         handles.append(Line2D([], [], color=MUTED, linewidth=0.9, linestyle=DOTTED, label="limit"))
@@ -202,12 +205,12 @@ def delay_boxes(
     )
     if published:
         published_y = -0.155 * longest
-        look: dict[str, Any] = {"va": "center", "fontsize": 7.5, "color": MUTED}
+        write = partial(axes.text, va="center", fontsize=7.5, color=MUTED)
         beside = axes.get_yaxis_transform()
-        axes.text(-0.008, published_y, "published (%)", transform=beside, ha="right", **look)
+        write(-0.008, published_y, "published (%)", transform=beside, ha="right")
         for name, text in published.items():
             if name in places:
-                axes.text(places[name], published_y, text, ha="center", **look)
+                write(places[name], published_y, text, ha="center")
     for name, place in places.items():
         percent = 100 * loss[name]
         text = "0" if percent == 0 else "<0.01" if percent < 0.01 else f"{percent:.3g}"  # noqa: PLR2004
@@ -235,7 +238,7 @@ def _rows(
     return dict([(name, row) for name, row in rows.items() if row.size][:count_max])
 
 
-def _looks(series: Mapping[str, Any]) -> dict[str, Look]:
+def _looks(series: Collection[str]) -> dict[str, Look]:
     """The looks of policies are fixed; all other series get the same looks in order."""
     looks = list(POLICY_LOOKS.values())
     if all(name in POLICY_LOOKS for name in series):

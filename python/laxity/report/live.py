@@ -7,7 +7,7 @@ import json
 import zlib
 from bisect import bisect
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -22,12 +22,13 @@ from laxity.text import time
 from laxity.why import LATE_KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from laxity.report.window import Cause
     from laxity.resolved_schema import ResolvedHost
     from laxity.results.run import Run
+    from laxity.trace_schema import Metadata, Timeline
     from laxity.why import Late, What, Why
 
 STRETCH_RECORDS = 1 << 15
@@ -40,12 +41,27 @@ LATE_MAX = 100
 """Late jobs, packets and messages, and outages, of each kind, that a page goes to."""
 
 
+class LateRow(TypedDict):
+    """Something late, as the page's script takes it."""
+
+    what: str
+    is_packet: bool
+    vcpu: int | None
+    """Its VCPU's number among all; None if no VCPU was late with it."""
+    from_ns: int
+    to_ns: int
+    due_ns: int | None
+    late: str
+    causes: list[tuple[int, str]]
+    """What each cause took, ns."""
+
+
 def live(
     run: Run,
     trace: Path,
     host: ResolvedHost,
-    metadata: Mapping[str, Any],
-    timeline: Mapping[str, Any],
+    metadata: Metadata,
+    timeline: Timeline,
     about: Cause | None,
     found: Why | None,
 ) -> Live:
@@ -143,9 +159,7 @@ def _most_late(found: Why | None) -> dict[What, list[Late]]:
     return {kind: [late for late in every if late.kind == kind][:LATE_MAX] for kind in LATE_KINDS}
 
 
-def _late_jobs(
-    jobs: Iterable[Late], metadata: Mapping[str, Any], policy: str
-) -> Iterable[dict[str, Any]]:
+def _late_jobs(jobs: Iterable[Late], metadata: Metadata, policy: str) -> Iterable[LateRow]:
     """Where each late job was, until when, and why."""
     first = _first_vcpus(metadata)
     vcpus = {
@@ -167,7 +181,7 @@ def _late_jobs(
         }
 
 
-def _first_vcpus(metadata: Mapping[str, Any]) -> dict[str, int]:
+def _first_vcpus(metadata: Metadata) -> dict[str, int]:
     """The number of each domain's first VCPU among all."""
     domains = metadata["domains"]
     counts = [domain["vcpus"] for domain in domains]
@@ -175,9 +189,7 @@ def _first_vcpus(metadata: Mapping[str, Any]) -> dict[str, int]:
     return dict(zip(names, accumulate(counts, initial=0), strict=False))
 
 
-def _explained_packets(
-    packets: Iterable[Late], metadata: Mapping[str, Any], run: Run
-) -> Iterable[dict[str, Any]]:
+def _explained_packets(packets: Iterable[Late], metadata: Metadata, run: Run) -> Iterable[LateRow]:
     """Each late or lost packet or message: the VCPU where it was late, until when, and why."""
     first = _first_vcpus(metadata)
     for late in packets:
@@ -197,9 +209,7 @@ def _explained_packets(
         }
 
 
-def _outages(
-    outages: Iterable[Late], metadata: Mapping[str, Any], policy: str
-) -> Iterable[dict[str, Any]]:
+def _outages(outages: Iterable[Late], metadata: Metadata, policy: str) -> Iterable[LateRow]:
     """Each outage: the first VCPU of the domain that was out, until when, and why."""
     first = _first_vcpus(metadata)
     for late in outages:
@@ -217,7 +227,7 @@ def _outages(
         }
 
 
-def _late_packets(run: Run, host: ResolvedHost) -> Iterable[dict[str, Any]]:
+def _late_packets(run: Run, host: ResolvedHost) -> Iterable[LateRow]:
     """The sampled packets that were lost, and those that came later than the host's limit."""
     if host["calls"] is None:
         return

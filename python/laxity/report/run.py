@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from laxity.resolved_schema import ResolvedHost
     from laxity.results.schema import DomainResult, TaskResult
+    from laxity.trace_schema import Timeline
     from laxity.why import Why
 
 LATE_ROWS = 10
@@ -348,7 +349,7 @@ def _timeline(
     about = cause(run, trace, host)
     from_ns, to_ns = window if window is not None else chosen_window(run, trace, about)
     with core_errors():
-        timeline = json.loads(_core.timeline(str(trace), from_ns, to_ns, TIMELINE_CELLS))
+        timeline: Timeline = json.loads(_core.timeline(str(trace), from_ns, to_ns, TIMELINE_CELLS))
     marks = [mark for mark in (about.marks if about else ()) if from_ns <= mark[0] <= to_ns]
     vcpus = len(timeline["budgets"])
     why = f", around {about.what}" if window is None and about else ""
@@ -367,11 +368,11 @@ def _timeline(
     what = "credits" if run.policy in BY_WEIGHT else "budget left"
     jobs = ", when jobs arrived, completed and missed their deadlines" if of_tasks(host) else ""
     counts = (
-        (sum(point["count"] for point in timeline[kind]), word)
-        for kind, word in (
-            ("releases", "arrival"),
-            ("completions", "completion"),
-            ("misses", "missed deadline"),
+        (sum(point["count"] for point in points), word)
+        for points, word in (
+            (timeline["releases"], "arrival"),
+            (timeline["completions"], "completion"),
+            (timeline["misses"], "missed deadline"),
         )
     )
     picture = Picture(

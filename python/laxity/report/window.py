@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from laxity.resolved_schema import ResolvedHost
     from laxity.results.run import Run
+    from laxity.trace_schema import Timeline
 
 PERIODS = 10
 """The first guess at a good window, in periods of the smallest server."""
@@ -140,7 +141,7 @@ def chosen_window(run: Run, trace: Path, cause: Cause | None) -> tuple[int, int]
     window = _around(middle_ns, width_ns, duration_ns)
     for _ in range(GUESSES_MAX):
         with core_errors():
-            timeline = json.loads(_core.timeline(str(trace), *window))
+            timeline: Timeline = json.loads(_core.timeline(str(trace), *window))
         shown = set(vcpus_that_matter(timeline, metadata))
         intervals = sum((ran["domain"], ran["vcpu"]) in shown for ran in timeline["occupancy"])
         if INTERVALS[0] <= intervals <= INTERVALS[1]:

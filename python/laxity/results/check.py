@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity.results.origin import frame_of
 from laxity.results.records import decoded, encoded
@@ -77,7 +77,7 @@ class Check:
     """The command that shows what was not analysed; None if all was."""
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any], command: str) -> Check:
+    def from_json(cls, content: Mapping[str, object], command: str) -> Check:
         """Makes a check of the object of the extension module; `command` runs the same host."""
         run_instead = command if content["not_analysed"] else None
         return decoded({**content, "run_instead": run_instead}, cls)
@@ -87,10 +87,9 @@ class Check:
         """Whether every deadline is guaranteed."""
         return self.verdict == "schedulable"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the object as the command line prints it."""
-        content: dict[str, Any] = encoded(self)
-        return content
+        return encoded(self)
 
     def arrow(self) -> pa.Table:
         """One row for each task, times in ns."""

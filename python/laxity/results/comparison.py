@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -50,7 +50,7 @@ class Comparison:
         """Whether every run did."""
         return all(run.passed for run in self.runs)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns `results`, the result objects, and `notes`."""
         return {"results": [run.to_json() for run in self.runs], "notes": list(self.notes)}
 
@@ -107,7 +107,7 @@ class Comparison:
         return notebook.table(repr(self).strip("<>"), self.frame())
 
 
-def _calls_row(run: Run) -> dict[str, Any]:
+def _calls_row(run: Run) -> dict[str, object]:
     assert run.telephony is not None  # noqa: S101, for the types: all runs of a host have calls.
     voice, quality = run.telephony.voice, run.telephony.quality
     return {

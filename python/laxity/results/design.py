@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from laxity.results.records import encoded
 
@@ -174,10 +173,9 @@ class Design:
         """Whether there is a host file that holds."""
         return self.verdict == "holds"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the object as the command line prints it."""
-        content: dict[str, Any] = encoded(self)
-        return content
+        return encoded(self)
 
     def __repr__(self) -> str:
         """One line: the verdict, the budgets."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from laxity.results.records import encoded
 
@@ -101,10 +100,9 @@ class FleetDesign:
         """The moves of what is somewhere today."""
         return sum(move.here is not None for move in self.moves)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the object as the command line prints it."""
-        content: dict[str, Any] = encoded(self)
-        return content
+        return encoded(self)
 
     def __repr__(self) -> str:
         """One line: the verdict, the hosts, the moves."""

@@ -1,20 +1,20 @@
 """The telephony section of a result, made of the reports of `laxity-media` on real packets.
 
-Pure, but for the file of packets. A report is a mapping of what `laxity-media --json` says as the
-calls' parties (`calls`, `load`, `sink`) and as the media server (`relay`); beside them `packets`,
-an array of PACKET, and `signalling`: what SIPp counted, or None.
+Pure, but for the file of packets.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
 from laxity.results.streams import LOST, PACKET_NS, KeptStream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
+
+    from laxity.media_schema import CallsReport, LoadReport, Quantiles, SinkReport
 
 
 CALL_STREAMS = 2
@@ -24,15 +24,70 @@ PACKET = np.dtype([("stream", "<i8"), ("packet", "<i8"), ("sent_ns", "<i8"), ("a
 """A packet as `laxity-media calls --packets` writes it."""
 
 
-def lost_in_network(report: Mapping[str, Any]) -> int:
+class Relayed(TypedDict):
+    """What a media server has done, as `laxity-media relay --json` has it."""
+
+    calls: int
+    received: int
+    """Packets from its sockets."""
+    forwarded: int
+    dropped: int
+    """Packets that the kernel dropped because a receive buffer was full."""
+    failed: int
+    """Packets that the system did not send."""
+
+
+class Registered(TypedDict):
+    """What SIPp counted of registrations."""
+
+    sent: int
+    """Messages."""
+    succeeded: int
+    failed: int
+    retransmissions: int
+    delay: Quantiles | None
+
+
+class Placed(TypedDict):
+    """What SIPp counted of calls."""
+
+    attempted: int
+    established: int
+    failed: int
+    retransmissions: int
+    """Those of both sides."""
+    setup: Quantiles | None
+    disconnect: Quantiles | None
+
+
+class Counted(TypedDict):
+    """What SIPp counted."""
+
+    registrations: Registered | None
+    calls: Placed
+
+
+class Report(TypedDict):
+    """What `laxity-media --json` says as the calls' parties and as the media server, and more."""
+
+    calls: CallsReport
+    load: LoadReport
+    sink: SinkReport
+    relay: Relayed
+    signalling: Counted | None
+    packets: np.ndarray[tuple[int], np.dtype[np.void]]
+    """Those of sampled calls that arrived, as PACKET."""
+
+
+def lost_in_network(report: Report) -> int:
     """The packets that were lost neither by the media server nor by the sink."""
     load, relay, sink = report["load"], report["relay"], report["sink"]
     there = load["sent"] - relay["received"] - relay["dropped"]
     back = relay["forwarded"] - sink["received"] - sink["duplicates"] - sink["dropped"]
-    return int(there + back)
+    return there + back
 
 
-def telephony_of_report(report: Mapping[str, Any], there: int) -> dict[str, Any]:
+def telephony_of_report(report: Report, there: int) -> dict[str, object]:
     """The telephony section of a result (`laxity schema result`); see `_call` for `there`."""
     sink, relay, sip = report["sink"], report["relay"], report["signalling"]
     jitters_ns = [each["jitter_ns"] for each in sink["per_stream"] if each["jitter_ns"] is not None]
@@ -90,7 +145,7 @@ def telephony_of_report(report: Mapping[str, Any], there: int) -> dict[str, Any]
     }
 
 
-def kept_streams(report: Mapping[str, Any], there: int) -> Iterator[KeptStream]:
+def kept_streams(report: Report, there: int) -> Iterator[KeptStream]:
     """The packets of the sampled streams, in pieces of 30 s, ns from the first packet of all.
 
     Each packet has its own delay; the load's lateness is not in it: packets are sent evenly.
@@ -122,9 +177,19 @@ def _call(stream: int, there: int) -> int | None:
     return call if call >= 0 else None
 
 
-def _quantiles(measured: Mapping[str, Any] | None) -> dict[str, Any]:
+def _quantiles(measured: Quantiles | None) -> dict[str, float | None]:
     """Quantiles as results have them: times in ns, none where nothing was measured."""
-    names = ("mean", "min", "p25", "p50", "p75", "p99", "p999", "max")
     if measured is None:
+        names = ("mean", "min", "p25", "p50", "p75", "p99", "p999", "max")
         return {"count": 0, **dict.fromkeys(names)}
-    return {"count": measured["count"], **{name: measured.get(f"{name}_ns") for name in names}}
+    return {
+        "count": measured["count"],
+        "mean": measured["mean_ns"],
+        "min": measured["min_ns"],
+        "p25": measured["p25_ns"],
+        "p50": measured["p50_ns"],
+        "p75": measured["p75_ns"],
+        "p99": measured["p99_ns"],
+        "p999": measured["p999_ns"],
+        "max": measured["max_ns"],
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -22,6 +22,6 @@ def decoded(content: object, kind: type[T]) -> T:
         raise InputError(f"this is no result of this version of laxity: {error}") from None
 
 
-def encoded(value: object) -> Any:  # noqa: ANN401 - JSON is anything
-    """Makes what `json.loads` would return: dictionaries and lists, in the order of the fields."""
-    return msgspec.json.decode(msgspec.json.encode(value))
+def encoded(value: object) -> dict[str, object]:
+    """Makes what `json.loads` would return of a dataclass, in the order of its fields."""
+    return msgspec.json.decode(msgspec.json.encode(value), type=dict[str, object])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,7 +22,7 @@ from laxity.results.jobs import (
 )
 from laxity.results.origin import Origin, frame_of, load_origin, read_json, read_table, save_origin
 from laxity.results.records import decoded, encoded
-from laxity.results.schema import DomainResult, RunResult, Waits
+from laxity.results.schema import DomainResult, RunResult, TaskResult, Waits
 from laxity.results.streams import (
     KeptStream,
     streams_of_table,
@@ -57,7 +57,7 @@ class Run(RunResult):
     @classmethod
     def from_json(
         cls,
-        content: Mapping[str, Any],
+        content: Mapping[str, object],
         origin: Origin,
         responses: Responses | None = None,
         trace: Path | None = None,
@@ -76,15 +76,12 @@ class Run(RunResult):
             trace=trace,
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the result object, as its JSON Schema (`laxity schema result`) has it."""
-        content: dict[str, Any] = encoded(
-            {each.name: getattr(self, each.name) for each in fields(RunResult)}
-        )
-        for domain in content["domains"]:
-            for task in domain["tasks"]:
-                if task.get("relative_error", 0) is None:
-                    del task["relative_error"]
+        content = encoded({each.name: getattr(self, each.name) for each in fields(RunResult)})
+        content["domains"] = [
+            {**encoded(domain), "tasks": list(map(_told, domain.tasks))} for domain in self.domains
+        ]
         return content
 
     @property
@@ -232,6 +229,14 @@ _TASK_SCHEMA = pa.schema(
         *((f"lateness_ns_{quantile}", pa.int64()) for quantile in _QUANTILES),
     ]
 )
+
+
+def _told(task: TaskResult) -> dict[str, object]:
+    """The JSON object of a task; exact response times have no relative error."""
+    content = encoded(task)
+    if content.get("relative_error", 0) is None:
+        del content["relative_error"]
+    return content
 
 
 def _named(domains: tuple[DomainResult, ...], name: str) -> DomainResult:

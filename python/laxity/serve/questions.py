@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from laxity.errors import HostError, InputError
 from laxity.host import Host
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    Answer = dict[str, Any]
 
 NAME = "host.toml"
 """How messages call the text of the page."""
@@ -37,21 +36,41 @@ WORST = 4
 """How many are explained one by one: one of each kind, if all were late."""
 
 
-def answered(asked: tuple[str, str]) -> Answer:
-    """Returns the answer to a question, by its name, about the text of a host file.
+class Said(TypedDict, total=False):
+    """What a question adds to an answer."""
 
-    `text` is the answer as a terminal shows it, `good` its verdict (null if there is none), and
-    `problems` what is wrong with the file, each with `line` and `column` from 1. `host` is the host
-    file that a design has found, and `note` says what was left out.
-    """
+    text: str
+    good: bool | None
+    host: str | None
+    note: str | None
+
+
+class Answer(TypedDict):
+    """An answer, as the page takes it."""
+
+    text: str
+    """Its text in a terminal."""
+    good: bool | None
+    """The verdict, if there is one."""
+    problems: list[dict[str, object]]
+    """What is wrong with the file, each with `line` and `column` from 1."""
+    host: str | None
+    """The host file that a design has found."""
+    note: str | None
+    """What was left out."""
+
+
+def answered(asked: tuple[str, str]) -> Answer:
+    """Returns the answer to a question, by its name, about the text of a host file."""
     question, text = asked
     blank: Answer = {"text": "", "good": None, "problems": [], "host": None, "note": None}
     try:
-        return blank | QUESTIONS[question](Host.parse(text, NAME))
+        return {**blank, **QUESTIONS[question](Host.parse(text, NAME))}
     except HostError as error:
-        return blank | {"good": False, "problems": [vars(problem) for problem in error.problems]}
+        problems = [vars(problem) for problem in error.problems]
+        return {**blank, "good": False, "problems": problems}
     except InputError as error:
-        return blank | {"good": False, "text": str(error)}
+        return {**blank, "good": False, "text": str(error)}
 
 
 def _shown(table: RenderableType) -> str:
@@ -63,7 +82,7 @@ def _shown(table: RenderableType) -> str:
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
-def _check(host: Host) -> Answer:
+def _check(host: Host) -> Said:
     from laxity.tables.check import check_table  # noqa: PLC0415
 
     check = host.check()
@@ -84,7 +103,7 @@ def _shortened(host: Host, most_ns: int) -> tuple[list[str], str | None]:
     )
 
 
-def _run(host: Host) -> Answer:
+def _run(host: Host) -> Said:
     from laxity.tables.calls import calls_table  # noqa: PLC0415
     from laxity.tables.run import run_table  # noqa: PLC0415
 
@@ -95,7 +114,7 @@ def _run(host: Host) -> Answer:
     return {"text": _shown(table), "good": run.passed, "note": note}
 
 
-def _why(host: Host) -> Answer:
+def _why(host: Host) -> Said:
     from laxity import why  # noqa: PLC0415
     from laxity.tables.why import why_table  # noqa: PLC0415
 
@@ -107,14 +126,14 @@ def _why(host: Host) -> Answer:
     return {"text": _shown(why_table(found, run.policy)), "good": run.passed, "note": note}
 
 
-def _design(host: Host) -> Answer:
+def _design(host: Host) -> Said:
     from laxity.tables.design import design_table  # noqa: PLC0415
 
     design = host.design()
     return {"text": _shown(design_table(design)), "good": design.holds, "host": design.host}
 
 
-QUESTIONS: dict[str, Callable[[Host], Answer]] = {
+QUESTIONS: dict[str, Callable[[Host], Said]] = {
     "check": _check,
     "run": _run,
     "why": _why,

@@ -29,6 +29,8 @@ from laxity.workers.processes import Process
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from laxity.serve.questions import Answer
+
 LOOPBACK = "127.0.0.1"
 
 TOKEN = "X-Laxity-Token"  # noqa: S105 - the name of the header
@@ -92,7 +94,7 @@ class Answerers:
         for process in self._all:
             self._idle.put(process)
 
-    def answer(self, question: str, text: str) -> dict[str, Any]:
+    def answer(self, question: str, text: str) -> Answer:
         """Raises BusyError or TooLongError."""
         try:
             process = self._idle.get(timeout=WAIT_S)
@@ -106,14 +108,14 @@ class Answerers:
         finally:
             self._idle.put(process)
 
-    def _answer_of(self, process: Process, question: str, text: str) -> dict[str, Any]:
+    def _answer_of(self, process: Process, question: str, text: str) -> Answer:
         process.connection.send((answered, (question, text)))
         if not process.connection.poll(self._answer_s):
             raise TooLongError
         returned, value = process.connection.recv()
         if not returned:
             raise value
-        found: dict[str, Any] = value
+        found: Answer = value
         return found
 
     def _replaced(self, process: Process) -> Process:
@@ -330,7 +332,7 @@ class Handler(BaseHTTPRequestHandler):
         name, kind = PAGE[path]
         self._give(HTTPStatus.OK, kind, files("laxity.serve").joinpath(name).read_bytes())
 
-    def _give_json(self, content: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK) -> None:
+    def _give_json(self, content: Mapping[str, object], status: HTTPStatus = HTTPStatus.OK) -> None:
         self._give(status, "application/json", json.dumps(content).encode())
 
     def _refuse(self, status: HTTPStatus, message: str) -> None:

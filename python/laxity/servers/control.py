@@ -10,7 +10,7 @@ import secrets
 import socket
 from dataclasses import dataclass
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from laxity.errors import InputError
 
@@ -24,6 +24,35 @@ TRIES = 120
 DATAGRAM_BYTES_MAX = 65_535
 CLONE_NEWNET = 0x4000_0000
 """The flag of setns(2) for a network namespace."""
+
+Reply = TypedDict(
+    "Reply",
+    {"result": str, "error-reason": str, "sdp": str, "statistics": "Statistics"},
+    total=False,
+)
+"""An answer: to a description with a description, to `statistics` with these."""
+
+
+class Statistics(TypedDict):
+    """What rtpengine tells of itself, as far as it is read."""
+
+    totalstatistics: TotalStatistics
+    currentstatistics: CurrentStatistics
+
+
+class TotalStatistics(TypedDict):
+    """Since it started."""
+
+    relayedpackets: int
+    relayedpacketerrors: int
+    managedsessions: int | str
+    """The calls that are over."""
+
+
+class CurrentStatistics(TypedDict):
+    """Now."""
+
+    sessionsown: int
 
 
 def socket_in(namespace: Path, kind: socket.SocketKind = socket.SOCK_DGRAM) -> socket.socket:
@@ -70,7 +99,7 @@ class Control:
         """Needs it no more."""
         self._socket.close()
 
-    def ask(self, command: str, **keys: object) -> dict[str, Any]:
+    def ask(self, command: str, **keys: object) -> Reply:
         """Asks, again if no answer comes; the server does it once all the same."""
         question = {"command": command} | {
             key.replace("_", "-"): value for key, value in keys.items()
@@ -101,7 +130,7 @@ class Control:
         return media_of(reply["sdp"])
 
 
-def _checked(command: str, reply: dict[str, Any]) -> dict[str, Any]:
+def _checked(command: str, reply: Reply) -> Reply:
     if reply.get("result") == "error":
         raise InputError(f"the media server refuses `{command}`: {reply.get('error-reason')}")
     return reply

@@ -8,7 +8,7 @@ import signal
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity import programs
 from laxity.errors import InputError
@@ -20,6 +20,8 @@ from laxity.servers.signalling import CALLS_MAX
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from laxity.media_schema import Report
+    from laxity.results.measured import Relayed
     from laxity.substrates.linux.scene import Server
 
 PROGRAM = "laxity-media"
@@ -61,15 +63,15 @@ class MediaServer:
         """Tells it that a call is over."""
         self.control.ask("delete", call_id=call, from_tag="caller")
 
-    def report(self) -> dict[str, Any]:
-        """Ends it; what it has done, as `laxity-media relay --json` has it."""
+    def report(self) -> Relayed:
+        """Ends it; what it has done."""
         if self.server.program == RTPENGINE:
             return self._rtpengine_report()
         self.process.popen.send_signal(signal.SIGINT)
-        report: dict[str, Any] = json.loads(self.process.finish())["relay"]
-        return report
+        report: Report = json.loads(self.process.finish())
+        return report["relay"]
 
-    def _rtpengine_report(self) -> dict[str, Any]:
+    def _rtpengine_report(self) -> Relayed:
         """Its own counts, and what the kernel dropped at the sockets that it still has."""
         statistics = self.control.ask("statistics")["statistics"]
         total, now = statistics["totalstatistics"], statistics["currentstatistics"]

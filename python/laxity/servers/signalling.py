@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from laxity.namespaces.process import END_S_MAX, START_S_MAX, Place, Process, pr
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from laxity.media_schema import Quantiles
+    from laxity.results.measured import Placed, Registered
     from laxity.servers.users import Accounts
 
 PROGRAMS = {
@@ -162,7 +164,7 @@ Transport = Literal["udp", "tcp", "tcp-each"]
 SIPP_TRANSPORTS: dict[Transport, str] = {"udp": "u1", "tcp": "t1", "tcp-each": "tn"}
 
 
-def register(traffic: Traffic, place: Place) -> dict[str, Any]:
+def register(traffic: Traffic, place: Place) -> Registered:
     """Registers the users of calls; what SIPp counted."""
     return registrations(traffic.users, REGISTER_RATE, place)
 
@@ -177,7 +179,7 @@ def registrations(
     transport: Transport = "udp",
     password: str | None = None,
     meanwhile: Callable[[], None] = lambda: None,
-) -> dict[str, Any]:
+) -> Registered:
     """Registers users, user0 and so on, at a steady rate; what SIPp counted.
 
     With the `password` of all they prove who they are, to a registrar that asks for it. `meanwhile`
@@ -218,7 +220,7 @@ class Users:
     caller: Process
     callee: Process
 
-    def stop(self) -> dict[str, Any]:
+    def stop(self) -> Placed:
         """Places no more calls; what was counted of those that there were."""
         caller = self.caller
         if caller.is_running:
@@ -277,25 +279,26 @@ def _await_dump(sipp: Process) -> None:
         time.sleep(0.05)
 
 
-def quantiles(times_ms: Iterable[float]) -> dict[str, float] | None:
+def quantiles(times_ms: Iterable[float]) -> Quantiles | None:
     """Times in a few numbers, as `laxity-media` has its own; None without any."""
     times = np.sort(np.fromiter(times_ms, float))
     if times.size == 0:
         return None
-    share = {
-        "min": 0.0,
-        "p25": 0.25,
-        "p50": 0.5,
-        "p75": 0.75,
-        "p99": 0.99,
-        "p999": 0.999,
-        "max": 1.0,
+
+    def at_ns(part: float) -> int:
+        return round(1e6 * float(times[max(0, math.ceil(part * times.size) - 1)]))
+
+    return {
+        "count": int(times.size),
+        "mean_ns": float(1e6 * times.mean()),
+        "min_ns": at_ns(0.0),
+        "p25_ns": at_ns(0.25),
+        "p50_ns": at_ns(0.5),
+        "p75_ns": at_ns(0.75),
+        "p99_ns": at_ns(0.99),
+        "p999_ns": at_ns(0.999),
+        "max_ns": at_ns(1.0),
     }
-    ns = {
-        f"{name}_ns": round(1e6 * times[max(0, math.ceil(part * times.size) - 1)])
-        for name, part in share.items()
-    }
-    return {"count": int(times.size), "mean_ns": float(1e6 * times.mean()), **ns}
 
 
 @contextmanager

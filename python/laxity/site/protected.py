@@ -13,7 +13,7 @@ import subprocess
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from laxity import programs
 from laxity.errors import InputError
@@ -53,6 +53,19 @@ Mode = Literal["unprotected", "no-net", "net"]
 """Not at all; without and with output that waits for its checkpoint."""
 
 
+class VmState(TypedDict):
+    """What a host says of a virtual machine, as far as it is read here."""
+
+    name: str
+    state: str
+
+
+class Status(TypedDict):
+    """What `laxity protect status --json` says."""
+
+    vms: list[VmState]
+
+
 @dataclass
 class Site:
     """Two hosts, of which the first has the guest at the start."""
@@ -74,7 +87,7 @@ class Site:
         os.killpg(popen.pid, signal.SIGKILL)
         popen.wait()
 
-    def status(self, host: str) -> dict[str, Any] | None:
+    def status(self, host: str) -> VmState | None:
         """What a host says of the guest; None if it says nothing."""
         words = [str(programs.find(PROGRAM)), "status", "--json"]
         done = subprocess.run(
@@ -85,10 +98,10 @@ class Site:
         )
         if done.returncode != 0:
             return None
-        vms: list[dict[str, Any]] = json.loads(done.stdout)["vms"]
-        return vms[0] if vms else None
+        status: Status = json.loads(done.stdout)
+        return status["vms"][0] if status["vms"] else None
 
-    def wait_for(self, host: str, state: str) -> dict[str, Any]:
+    def wait_for(self, host: str, state: str) -> VmState:
         """Until the guest is in that state there, and returns what the host says of it then."""
         deadline_s = time.monotonic() + READY_S_MAX
         while True:

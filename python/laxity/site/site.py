@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface, ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from laxity import programs
 from laxity.appliances import image
@@ -112,6 +112,69 @@ class Description:
         return IPv4Interface(f"{free}/{network.prefixlen}")
 
 
+class Host(TypedDict):
+    """A host, with its address and port."""
+
+    name: str
+    address: str
+
+
+class XenDomain(TypedDict):
+    """A domain of Xen."""
+
+    name: str
+
+
+class BalancerRow(TypedDict):
+    """The fields of a `Balancer`."""
+
+    name: str
+    address: str
+    priority: int
+    weight: int
+
+
+class Served(TypedDict):
+    """The appliance of a virtual machine."""
+
+    kind: str
+    address: str
+
+
+class Settings(TypedDict):
+    """The settings of the protocol."""
+
+    mode: str
+
+
+class Outside(TypedDict, total=False):
+    """The network behind the gate."""
+
+    tap: str
+
+
+class Vm(TypedDict):
+    """A protected virtual machine."""
+
+    name: str
+    hosts: list[str]
+    settings: Settings
+    outside: Outside
+    appliance: Served | None
+
+
+class SiteFile(TypedDict):
+    """A site file, as `laxity protect check --json` understands it, as far as it is read here."""
+
+    domain: str | None
+    hosts: list[Host]
+    balancers: list[BalancerRow]
+    vms: list[Vm]
+    xen_domains: list[XenDomain]
+    keys: str
+    appliances: str
+
+
 def read(path: Path) -> Description:
     """Reads a site file. Raises InputError, with places, if something is wrong with it."""
     done = subprocess.run(
@@ -122,7 +185,7 @@ def read(path: Path) -> Description:
     )
     if done.returncode != 0:
         raise RefusedError(done.stderr.strip())
-    content = json.loads(done.stdout)
+    content: SiteFile = json.loads(done.stdout)
     if content["xen_domains"]:
         name = content["xen_domains"][0]["name"]
         help = "`laxity lab remus` shows such a domain outlive its host, in two emulated ones"
@@ -143,12 +206,12 @@ def _ip_of(address: str) -> str:
     return address.rpartition(":")[0].strip("[]")
 
 
-def _guest(vm: dict[str, Any]) -> Guest:
-    appliance = vm["appliance"]
+def _guest(vm: Vm) -> Guest:
+    appliance, (first, standby) = vm["appliance"], vm["hosts"]
     return Guest(
         name=vm["name"],
         mode=vm["settings"]["mode"],
-        hosts=tuple(vm["hosts"]),
+        hosts=(first, standby),
         tap=vm["outside"].get("tap"),
         appliance=appliance and appliance["kind"],
         interface=IPv4Interface(appliance["address"]) if appliance else None,

@@ -140,9 +140,10 @@ class Substrate(Protocol):
         yield Rows.of_runs(self.run_many(hosts, say=say, progress=progress))
 
     @classmethod
-    def options_of(cls, words: Sequence[str]) -> dict[str, Any]:
+    def options_of(cls, words: Sequence[str]) -> dict[str, str | bool]:
         """Returns the fields that options on the command line give, as `words` has them."""
-        rest, found = iter(words), {}
+        rest = iter(words)
+        found: dict[str, str | bool] = {}
         by_flag = {each.metadata["flag"]: each for each in fields(cls)}
         for flag in rest:
             each = by_flag[flag]

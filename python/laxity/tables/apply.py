@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from laxity.apply.agent.settings import Change
+    from laxity.apply.agent.settings import Change, Loaded, Scheduling
+    from laxity.apply.live import GuestParameters, VcpuParameters
 
 NAMES = {1: "fifo", 2: "rr", 3: "batch", 5: "idle", 7: "ext"}
 """Linux's policies that are neither ordinary nor SCHED_DEADLINE."""
@@ -45,7 +46,7 @@ def changes_table(changes: Sequence[Change]) -> RenderableType:
     return table
 
 
-def parameters_table(guests: Sequence[Mapping[str, Any]]) -> RenderableType:
+def parameters_table(guests: Sequence[GuestParameters]) -> RenderableType:
     """A row for each guest and each of its VCPUs, with what it may have of the CPUs."""
     table = plain_table(
         name_column("guest"),
@@ -54,34 +55,34 @@ def parameters_table(guests: Sequence[Mapping[str, Any]]) -> RenderableType:
         Column("CPUs", overflow="fold"),
     )
     for guest in guests:
-        table.add_row(Text(guest["name"], "bold"), "", Text(_share_text(guest)), "")
-        for vcpu in guest["vcpu"]:
-            table.add_row("", str(vcpu["id"]), _vcpu_text(vcpu), listed(vcpu["affinity"]))
+        table.add_row(Text(guest.name, "bold"), "", Text(_share_text(guest.group)), "")
+        for vcpu in guest.vcpus:
+            table.add_row("", str(vcpu.vcpu), _vcpu_text(vcpu), listed(vcpu.affinity))
     return table
 
 
-def _share_text(guest: Mapping[str, Any]) -> str:
-    parts = [f"weight {guest['weight']}"] if "weight" in guest else []
-    if guest.get("quota_ns"):
-        parts.append(f"quota {time(guest['quota_ns'])} in {time(guest['quota_period_ns'])}")
-    if guest.get("quota_burst_ns"):
-        parts.append(f"burst {time(guest['quota_burst_ns'])}")
+def _share_text(group: Mapping[str, int]) -> str:
+    parts = [f"weight {group['weight']}"] if "weight" in group else []
+    if group.get("quota_ns"):
+        parts.append(f"quota {time(group['quota_ns'])} in {time(group['quota_period_ns'])}")
+    if group.get("quota_burst_ns"):
+        parts.append(f"burst {time(group['quota_burst_ns'])}")
     return ", ".join(parts)
 
 
-def _vcpu_text(vcpu: Mapping[str, Any]) -> str:
-    if "budget_ns" in vcpu:
-        reclaims = f", {RECLAIMS}" if vcpu["reclaim"] else ""
-        return f"{vcpu['policy']} {time(vcpu['budget_ns'])} in {time(vcpu['period_ns'])}{reclaims}"
-    if "rt_priority" in vcpu:
-        return f"{vcpu['policy']} {vcpu['rt_priority']}"
-    if "nice" in vcpu:
-        return f"{vcpu['policy']}, nice {vcpu['nice']}"
-    shown = [f"{key} {value}" for key, value in vcpu.items() if isinstance(value, int)]
-    return ", ".join([vcpu["policy"], *shown[1:]])
+def _vcpu_text(vcpu: VcpuParameters) -> str:
+    policy, values = vcpu.policy, vcpu.values
+    if "reclaim" in values:
+        reclaims = f", {RECLAIMS}" if values["reclaim"] else ""
+        return f"{policy} {time(values['budget_ns'])} in {time(values['period_ns'])}{reclaims}"
+    if "rt_priority" in values:
+        return f"{policy} {values['rt_priority']}"
+    if "nice" in values:
+        return f"{policy}, nice {values['nice']}"
+    return ", ".join([policy, *(f"{key} {value}" for key, value in values.items())])
 
 
-def _scheduler_text(value: Mapping[str, Any]) -> str:
+def _scheduler_text(value: Loaded) -> str:
     domains = [f"{name} {each['parameters']}" for name, each in value["domains"].items()]
     return "; ".join([f"{value['policy']} {value['settings']}".strip(), *domains])
 
@@ -101,7 +102,7 @@ def value_text(what: str, value: Any) -> str:  # noqa: ANN401 - JSON
     return _thread_text(value)
 
 
-def _thread_text(value: Mapping[str, Any]) -> str:
+def _thread_text(value: Scheduling) -> str:
     policy = value["policy"]
     if policy == SCHED_DEADLINE:
         words = [f"deadline {time(value['runtime_ns'])} in {time(value['period_ns'])}"]

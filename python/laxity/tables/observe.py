@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.text import Text
@@ -11,11 +11,12 @@ from laxity.tables.layout import heading, name_column, plain_table, right
 from laxity.text import NOTHING, bare, time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from rich.console import RenderableType
 
     from laxity.observe.observed import Observed
+    from laxity.observe.schema import Vcpu
 
 ROW = tuple[str, str, str, str, str]
 
@@ -49,7 +50,7 @@ def _facts(observed: Observed, domain: str, task: str) -> tuple[str, str, str]:
     return bare(part), time(facts["period_ns"]), time(facts["cost_ns"])
 
 
-def _loads(vcpus: list[Mapping[str, Any]]) -> Iterator[ROW]:
+def _loads(vcpus: list[Vcpu]) -> Iterator[ROW]:
     """What VCPUs do that have no tasks."""
     for load in (vcpu["load"] for vcpu in vcpus):
         if load["kind"] == "endless":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity import directory as directories
 from laxity.errors import InputError
@@ -79,7 +79,7 @@ class Tried:
                 by_name.setdefault(limit.name, []).append(limit)
         return [max(limits, key=lambda limit: limit.badness) for limits in by_name.values()]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the load, the limits, and the result of each run."""
         return {
             "load": self.load,
@@ -162,7 +162,7 @@ class Capacity:
         """The profiles whose costs the runs used."""
         return self.tried[0].runs[0].profiles
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the object that `laxity capacity --json` prints."""
         carried, refused = self.carried, self.refused
         return {
@@ -177,7 +177,7 @@ class Capacity:
             "isolated": [each.load for each in self.isolated],
             "profiles": [asdict(profile) for profile in self.profiles],
             "tried": [each.to_json() for each in self.tried],
-            "remedies": encoded(self.remedies),
+            "remedies": [encoded(remedy) for remedy in self.remedies],
         }
 
     def save(self, directory: str | Path) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity import extras
 from laxity.errors import InputError
@@ -34,7 +34,7 @@ class ScoredCapture:
     qualities: list[CallQuality]
     """The quality of each call."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Everything, the calls in the order of the capture."""
         return {
             "capture": str(self.path),
@@ -49,7 +49,7 @@ class ScoredCapture:
             "unscored": [asdict(stream) for stream in self.found.unscored],
         }
 
-    def _left_out(self, name: str) -> dict[str, Any]:
+    def _left_out(self, name: str) -> dict[str, object]:
         found = self.found.left_out.get(name)
         return {"left_out": found and asdict(found)}
 

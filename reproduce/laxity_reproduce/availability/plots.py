@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from laxity.plots.published import PUBLISHED, published_handle
+from laxity.plots.published import published_handle, published_look
 from laxity.plots.style import DASHED, DOTTED, SOLID, Look, legend, line_handle, new_figure, styled
 
 if TYPE_CHECKING:
@@ -12,9 +12,14 @@ if TYPE_CHECKING:
 
     import pandas as pd
     from matplotlib.figure import Figure
+    from matplotlib.typing import LineStyleType
 
 COLOURS = {"Dom0": "#0072b2", "guest": "#d55e00"}
-DASHES = {"UDP": ("o", SOLID), "TCP_1": ("s", DASHED), "TCP_n": ("^", DOTTED)}
+DASHES: dict[str, tuple[str, LineStyleType]] = {
+    "UDP": ("o", SOLID),
+    "TCP_1": ("s", DASHED),
+    "TCP_n": ("^", DOTTED),
+}
 
 
 @styled
@@ -40,7 +45,7 @@ def cpu(data: pd.DataFrame, published: Mapping[str, Mapping[float, float]] | Non
     handles = [line_handle(look, name) for name, look in looks.items()]
     for line, points in (published or {}).items():
         look = looks[line]
-        shape = {**PUBLISHED, "marker": look.marker, "markeredgecolor": look.colour}
+        shape = published_look(look.marker, look.colour)
         axes.plot(list(points), list(points.values()), **shape)
     if published:
         handles.append(published_handle())

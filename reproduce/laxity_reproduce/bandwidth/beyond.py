@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -24,6 +24,7 @@ from laxity_reproduce.reproduction import Experiment, Measurement, Row, verdict
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from laxity_reproduce.bandwidth.setup import Machine, Sender
     from laxity_reproduce.lab import Lab
 
 METHOD = (
@@ -46,7 +47,7 @@ class Found:
     def __init__(
         self,
         lab: Lab,
-        machines_of: Mapping[int, Sequence[dict[str, Any]]],
+        machines_of: Mapping[int, Sequence[Machine]],
         duration_s: int,
         *,
         settle_s: int = SETTLE_S,
@@ -146,7 +147,7 @@ def oversubscribed(lab: Lab) -> Experiment:
 def bursty(lab: Lab) -> Experiment:
     """Ten machines that send in bursts."""
     count, minimum, maximum = 10, 60, 500
-    sender = {"bursty": {"bit_s": 400_000_000, "mean_ms": 50}}
+    sender: Sender = {"bursty": {"bit_s": 400_000_000, "mean_ms": 50}}
     machines = [machine(minimum, maximum, sender) for _ in range(count)]
     found = Found(lab, dict.fromkeys(lab.seeds, machines), 20 if lab.quick else 60)
     delivered = {regime: sum(found.means(regime)) for regime in REGIMES}
@@ -172,7 +173,7 @@ def bursty(lab: Lab) -> Experiment:
     )
 
 
-def _guests(seed: int, duration_s: int) -> list[dict[str, Any]]:
+def _guests(seed: int, duration_s: int) -> list[Machine]:
     """A hundred of them, there for random times, with all to send that they may have and more."""
     draw = random.Random(seed)  # noqa: S311 - for a model
     machines = []

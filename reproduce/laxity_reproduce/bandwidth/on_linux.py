@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import pandas as pd
 from laxity.errors import InputError
@@ -55,7 +55,54 @@ MORE = 1.1
 PROFILE = "bench"
 """Cargo's, in which the scenes are built."""
 
-Part = dict[str, Any]
+
+class Part(TypedDict, total=False):
+    """What a part of the benchmark measured (crates/laxity-bandwidth/benches/daemon).
+
+    Each part has some of these keys, always the same.
+    """
+
+    part: str
+    active_us: float
+    all_us: float
+    busy: int
+    busy_seconds_of_machines: int
+    class_1_loss_percent: float
+    cpu_percent: float
+    daemon_cpu_percent: float
+    every_s: float
+    interfaces: int
+    load: float
+    loop_ms: float
+    loop_ms_max: float
+    loss_of_schedule_percent: float
+    loss_percent: float
+    machines: int
+    max_ms: float
+    max_us: float
+    maxima_mbit_s: list[int] | None
+    """None: without an allocator."""
+    mbit_s: list[list[float]]
+    """What each machine got, in each `every_s`."""
+    median_ms: float
+    median_us: float
+    min_us: float
+    p90_ms: float
+    packets: int
+    packets_cpu_percent: float
+    period_ms: int | None
+    """None: without an allocator."""
+    periods: int
+    periods_missed: int
+    place: str
+    rounds: int
+    seconds: int
+    shorter: float
+    timer_interrupts_s: int | None
+    """None where they are not counted."""
+    unheard: int
+    violations: int
+    worst_percent: float
 
 
 def measure(parts: Sequence[str], *, quick: bool = False) -> list[Part]:
@@ -280,7 +327,7 @@ def periods(parts: list[Part]) -> Experiment:
         for part in held
         for at_ms, source in [(part["period_ms"], part if line == "Laxity" else native)]
     ]
-    counted = [part["timer_interrupts_s"] for part in (native, *long)]
+    counted = _timer_interrupts_s([native, *long])
     measurements = [
         Measurement(
             "timer interrupts a second of the whole machine, without an allocator, and at those"
@@ -298,7 +345,7 @@ def periods(parts: list[Part]) -> Experiment:
         method,
         rows,
         # Not every kind of computer has them counted.
-        measurements if None not in counted else [],
+        measurements if len(counted) == 1 + len(long) else [],
         frame,
         plots.against_the_period,
     )
@@ -307,7 +354,7 @@ def periods(parts: list[Part]) -> Experiment:
 def _why_dearer(native: Part, held: list[Part]) -> str:
     """A reason why agreements cost more where constant senders send and deliver as many packets."""
     without = native["timer_interrupts_s"]
-    with_it = [part["timer_interrupts_s"] for part in held]
+    with_it = _timer_interrupts_s(held)
     if without is None or min(with_it) <= MORE * without:
         return "the cause has not been measured"
     return (
@@ -316,6 +363,12 @@ def _why_dearer(native: Part, held: list[Part]) -> str:
         f" second, {without:,} without; the daemon itself took at most"
         f" {max(part['daemon_cpu_percent'] for part in held):g} % of a core"
     )
+
+
+def _timer_interrupts_s(parts: list[Part]) -> list[float]:
+    """Timer interrupts a second of the parts in which they were counted."""
+    counts = (part["timer_interrupts_s"] for part in parts)
+    return [count for count in counts if count is not None]
 
 
 def drops(parts: list[Part]) -> Experiment:
@@ -434,10 +487,10 @@ def cost(parts: list[Part]) -> Experiment:
     """What the daemon costs."""
     rows = []
     for part in parts:
-        scene = (
-            f"{part['interfaces']:,} interfaces, {part['busy']} busy, every {part['period_ms']} ms"
-        )
-        goal = COST_PERCENT[part["period_ms"]]
+        period_ms = part["period_ms"]
+        assert period_ms is not None  # noqa: S101, for the types: the daemon runs in these parts.
+        scene = f"{part['interfaces']:,} interfaces, {part['busy']} busy, every {period_ms} ms"
+        goal = COST_PERCENT[period_ms]
         rows.append(
             _goal(
                 f"{scene}: the daemon's CPU time, % of a core",

@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import pandas as pd
 from laxity.lab import image
@@ -213,8 +213,17 @@ def _outcome(results: Path, run: str) -> Outcome:
     )
 
 
-def _said(path: Path) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads("".join(path.read_text("utf-8").splitlines()[1:-1]))
+class Said(TypedDict):
+    """What laxity-sender (xen/programs) tells of its packets, as far as it is read."""
+
+    sent: int
+    refused: int
+    refused_ns: int
+    """The CPU time of the calls that were refused."""
+
+
+def _said(path: Path) -> Said:
+    said: Said = json.loads("".join(path.read_text("utf-8").splitlines()[1:-1]))
     return said
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from laxity.plots.published import PUBLISHED, published_handle
+from laxity.plots.published import published_handle, published_look
 from laxity.plots.style import (
     DASHED,
     DOTTED,
     INK,
     SOLID,
+    LineLook,
     Look,
     legend,
     line_handle,
@@ -77,7 +78,7 @@ def throughput(
 
 
 def _publish(axes: Axes, look: Look, point: tuple[float, float]) -> None:
-    shape = {**PUBLISHED, "marker": look.marker, "markeredgecolor": look.colour}
+    shape = published_look(look.marker, look.colour)
     axes.plot(*([value] for value in point), **shape)
 
 
@@ -92,7 +93,7 @@ def against_the_period(data: pd.DataFrame, published: float | None = None) -> Fi
     looks = dict(zip(names, LOOKS, strict=False))
     figure = new_figure(0.6 + PANEL_INCHES * len(panels))
     axes_of = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-    line: dict[str, Any] = {"color": INK, "linewidth": 1, "linestyle": DOTTED}
+    line: LineLook = {"color": INK, "linewidth": 1, "linestyle": DOTTED}
     for axes, (name, panel) in zip(axes_of, panels, strict=True):
         _curves(axes, panel, looks)
         title(axes, str(name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 import pandas as pd
 from laxity import _core
@@ -12,7 +12,7 @@ from laxity_reproduce import published
 from laxity_reproduce.bandwidth.papers_allocator import adjust
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from laxity_reproduce.lab import Lab
 
@@ -34,7 +34,7 @@ REGIMES: dict[Regime, str] = {
     "tree": "Laxity, kernel's tree",
     "single": "Laxity, single limits",
 }
-_IN_RUST: dict[Regime, Any] = {
+_IN_RUST: dict[Regime, str | dict[str, str]] = {
     "native": "native",
     "paper": "given",
     "tree": {"held": "tree"},
@@ -42,17 +42,75 @@ _IN_RUST: dict[Regime, Any] = {
 }
 
 
+class Bursty(TypedDict):
+    """Bursts and pauses of random lengths."""
+
+    bit_s: int
+    mean_ms: int
+
+
+class Tcp(TypedDict):
+    """TCP with all to send."""
+
+    round_trip_ms: int
+
+
+class Liar(TypedDict):
+    """A sender that is silent whenever its counters are read."""
+
+    bit_s: int
+
+
+class Sender(TypedDict, total=False):
+    """How a machine sends, in bit/s and ms: one of these."""
+
+    constant: int
+    steps: list[list[int]]
+    bursty: Bursty
+    tcp: Tcp
+    liar: Liar
+
+
+Agreement = TypedDict(
+    "Agreement", {"class": int, "minimum_bit_s": int, "maximum_bit_s": int, "weight": int}
+)
+"""What a machine was promised."""
+
+
+class Machine(TypedDict):
+    """A virtual machine of the model."""
+
+    agreement: Agreement
+    sender: Sender
+    present_ms: list[int] | None
+    """From when until when it is there; None: always."""
+
+
+Sharing = Literal["weighted", "by-class"]
+
+
+class Scenario(TypedDict):
+    """One run of the model."""
+
+    link_bit_s: int
+    sharing: Sharing
+    regime: str | dict[str, str]
+    period_ms: int
+    seed: int
+    machines: list[Machine]
+
+
 def machine(
     minimum: float,
     maximum: float,
-    sender: Mapping[str, Any],
+    sender: Sender,
     *,
     number: int = 1,
     present_s: tuple[float, float] | None = None,
-) -> dict[str, Any]:
-    """A virtual machine of class `number` for the model, as JSON; rates in Mbit/s."""
+) -> Machine:
+    """A virtual machine of class `number` for the model; rates in Mbit/s."""
     present = None if present_s is None else [round(1000 * at) for at in present_s]
-    agreement = {
+    agreement: Agreement = {
         "class": number,
         "minimum_bit_s": round(minimum * MBIT),
         "maximum_bit_s": round(maximum * MBIT),
@@ -61,7 +119,7 @@ def machine(
     return {"agreement": agreement, "sender": sender, "present_ms": present}
 
 
-def constant(mbit_s: float) -> dict[str, Any]:
+def constant(mbit_s: float) -> Sender:
     """A sender that never changes its rate."""
     return {"constant": round(mbit_s * MBIT)}
 
@@ -71,9 +129,9 @@ def phases() -> list[tuple[int, int]]:
     return [(phase["s"], phase["mbit_s"]) for phase in FACTS["vm1_offered"]]
 
 
-def the_papers(maxima: Sequence[int] | None = None) -> list[dict[str, Any]]:
+def the_papers(maxima: Sequence[int] | None = None) -> list[Machine]:
     """The three machines; with other maxima, if given."""
-    steps = {"steps": [[1000 * s, mbit_s * MBIT] for s, mbit_s in phases()]}
+    steps: Sender = {"steps": [[1000 * s, mbit_s * MBIT] for s, mbit_s in phases()]}
     senders = [
         steps,
         constant(FACTS["vm2_offered_mbit_s"]),
@@ -87,14 +145,14 @@ def the_papers(maxima: Sequence[int] | None = None) -> list[dict[str, Any]]:
 
 
 def scenario(
-    machines: Sequence[Mapping[str, Any]],
+    machines: Sequence[Machine],
     regime: Regime,
     *,
-    sharing: Literal["weighted", "by-class"] = "weighted",
+    sharing: Sharing = "weighted",
     period_ms: int = PERIOD_MS,
     seed: int = SEED,
-) -> dict[str, Any]:
-    """One run of the model, as JSON."""
+) -> Scenario:
+    """One run of the model."""
     return {
         "link_bit_s": LINK_MBIT_S * MBIT,
         "sharing": sharing,
@@ -106,7 +164,7 @@ def scenario(
 
 
 def run(
-    lab: Lab, scenarios: Sequence[Mapping[str, Any]], duration_s: int, every_s: float = 1
+    lab: Lab, scenarios: Sequence[Scenario], duration_s: int, every_s: float = 1
 ) -> list[pd.DataFrame]:
     """For each scenario a frame with a row for each machine and `every_s`.
 

@@ -9,7 +9,7 @@ import json
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from laxity import _core
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from laxity.progress import Say
     from laxity.results.run import Run
+    from laxity.trace_schema import Agreement
 
     from laxity_reproduce.rt_xen.on_xen.window import Window
 
@@ -192,7 +193,7 @@ def _beside(each: Window, run: Run, directory: Path) -> Compared:
     trace = directory / f"{each.name}.sim.laxtrace"
     sim = each.host.run(set=[*each.overrides, "host.costs={}"], trace=trace)
     with core_errors():
-        agreement = json.loads(_core.agreement(str(trace), str(run.trace)))
+        agreement: Agreement = json.loads(_core.agreement(str(trace), str(run.trace)))
     trace.unlink()
     return Compared(run, sim, agreement["same_ratio"])
 
@@ -253,7 +254,7 @@ def _ratios(run: Run) -> list[float]:
 
 def _data(windows: list[Window], found: Mapping[str, Compared | str]) -> pd.DataFrame:
     """A row for each domain of each window."""
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     for each in windows:
         compared = found[each.name]
         if isinstance(compared, str):

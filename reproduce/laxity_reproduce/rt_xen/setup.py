@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity_reproduce import published, statistics
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from laxity import _core
+    from laxity.resolved_schema import Task
 
     from laxity_reproduce.lab import Lab
 
@@ -39,13 +42,13 @@ def under(policy: str) -> list[str]:
     return [*overrides, EVENT_DRIVEN] if policy == "sedf" else overrides
 
 
-def drawn_tasks(lab: Lab, host: _core.HostFile, seed: int) -> dict[str, list[dict[str, Any]]]:
+def drawn_tasks(lab: Lab, host: _core.HostFile, seed: int) -> dict[str, list[Task]]:
     """The task set that `seed` draws: each domain's tasks, by name, as resolved."""
     domains = lab.resolved(host, [f"seed={seed}"])["domains"]
     return {domain["name"]: domain["tasks"] for domain in domains}
 
 
-def given_tasks(domain: str, tasks: list[dict[str, Any]]) -> str:
+def given_tasks(domain: str, tasks: Iterable[Task]) -> str:
     """The override that gives a domain these tasks."""
     entries = (
         f'{{ name = "{task["name"]}", cost = "{task["cost_ns"]} ns",'

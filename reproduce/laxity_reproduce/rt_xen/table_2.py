@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -27,12 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from laxity import _core
+    from laxity.resolved_schema import Task
     from numpy.typing import NDArray
 
     from laxity_reproduce.lab import Lab
 
-    Task = dict[str, Any]
-    """A task as the resolved host has it."""
     Change = Callable[[list[Task], float], list[Task]]
     """What becomes of domain 3's tasks, given a utilization."""
 
@@ -107,7 +106,7 @@ def takes_longer(tasks: list[Task], utilization: float) -> list[Task]:
     first = highest(tasks)
     task = tasks[first]
     needed_ms = math.ceil(task["period_ns"] * utilization / MILLISECOND_NS)
-    longer = {**task, "cost_ns": max(task["cost_ns"], needed_ms * MILLISECOND_NS)}
+    longer: Task = {**task, "cost_ns": max(task["cost_ns"], needed_ms * MILLISECOND_NS)}
     return [*tasks[:first], longer, *tasks[first + 1 :]]
 
 
@@ -118,7 +117,7 @@ def comes_oftener(tasks: list[Task], utilization: float) -> list[Task]:
     first = highest(tasks)
     task = tasks[first]
     often_ms = math.floor(task["cost_ns"] / utilization / MILLISECOND_NS)
-    oftener = {**task, "period_ns": min(task["period_ns"], often_ms * MILLISECOND_NS)}
+    oftener: Task = {**task, "period_ns": min(task["period_ns"], often_ms * MILLISECOND_NS)}
     return [*tasks[:first], oftener, *tasks[first + 1 :]]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from laxity.plots.published import PUBLISHED, published_handle
+from laxity.plots.published import published_handle, published_look
 from laxity.plots.style import (
     INK,
     MUTED,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LOOKS = tuple(POLICY_LOOKS.values())
-_PUBLISHED = {**PUBLISHED, "marker": "o", "markeredgecolor": INK}
+_PUBLISHED = published_look("o", INK)
 
 
 @styled

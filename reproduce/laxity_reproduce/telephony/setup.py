@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pandas as pd
+from laxity.resolved import network_of
 from laxity.results.records import decoded
 from laxity.results.schema import Telephony
 
@@ -208,10 +209,11 @@ def pinned(**cores: Sequence[int]) -> list[str]:
 
 def scaled_costs(lab: Lab, host: str, factor: float) -> str:
     """The override that makes everything that is done for packets take `factor` times as long."""
-    costs = lab.resolved(lab.host(host), [])["network"]["costs"]
+    costs = network_of(lab.resolved(lab.host(host), []))["costs"]
     entries = (
         f'{key.replace("_", "-")} = "{round(cost["ns"] * factor)} ns"'
         for key, cost in costs.items()
+        if isinstance(cost, dict)
     )
     return f"host.network={{ {', '.join(entries)} }}"
 

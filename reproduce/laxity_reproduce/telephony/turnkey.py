@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from laxity.resolved import network_of
+
 from laxity_reproduce.reproduction import Experiment, Measurement
 from laxity_reproduce.telephony.setup import (
     FACTS,
@@ -89,9 +91,12 @@ def figure_12(lab: Lab) -> Experiment:
     }
     found = measure(lab, "turnkey", points, share=0.8)
     default = found["D"]
-    costs = lab.resolved(lab.host("turnkey"), [])["network"]["costs"]
-    path = ("receive", "socket_receive", "relay", "socket_send", "transmit")
-    relay_us = sum(costs[key]["ns"] for key in path) / 1000
+    costs = network_of(lab.resolved(lab.host("turnkey"), []))["costs"]
+    path = (
+        *(costs["receive"], costs["socket_receive"], costs["relay"]),
+        *(costs["socket_send"], costs["transmit"]),
+    )
+    relay_us = sum(cost["ns"] for cost in path) / 1000
     today = measure(
         lab, "turnkey", {"D": [scaled_costs(lab, "turnkey", RELAY_TODAY_US / relay_us)]}
     )["D"]

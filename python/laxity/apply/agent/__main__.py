@@ -8,14 +8,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .journal import JournalError
 from .keeping import Keeper, Paths, RefusedError
 from .linux import Linux
 
+if TYPE_CHECKING:
+    from .settings import Answer, Request
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
+
+def answer(request: Request) -> Answer:
     """Returns what was asked for."""
     linux = Linux()
     keeper = Keeper(linux, Paths())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .journal import Journal
 from .linux import PROGRAMS, Linux, VanishedError
-from .settings import Change, Key, Seen, Wanted, changes, key
+from .settings import Answer, Change, Key, Of, Seen, Wanted, changes, key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +79,7 @@ class Keeper:
         only: str | None = None,
         keep: bool = False,
         persist: bool = False,
-    ) -> dict[str, Any]:
+    ) -> Answer:
         """Makes a host so, as `changes` says; with `persist`, again whenever a guest starts.
 
         Returns the changes that were made, and the labels of settings whose thread or group had
@@ -97,7 +97,7 @@ class Keeper:
                 made += self._make_all(journal, self._hook_changes())[0]
             return {"changes": made, "vanished": [change["label"] for change in vanished]}
 
-    def apply_again(self, guest: str) -> dict[str, Any]:
+    def apply_again(self, guest: str) -> Answer:
         """Makes the settings of a guest that has started, as the last `apply` wanted them."""
         wanted: Wanted = json.loads((self._paths.state / WANTED).read_text("utf-8"))
         return self.apply(wanted, only=guest)
@@ -107,7 +107,7 @@ class Keeper:
         with self._locked():
             return self._restorations(self._journal().changes)
 
-    def revert(self) -> dict[str, Any]:
+    def revert(self) -> Answer:
         """Puts everything back as it was before the first `apply`.
 
         Returns the changes that were made; those whose setting somebody else had changed
@@ -228,7 +228,7 @@ class Keeper:
     def _hook_changes(self) -> list[Change]:
         path = self._paths.hook
         made = [str(each) for each in (path.parent, path.parent.parent) if not each.exists()]
-        of = {"path": str(path), "directories": " ".join(made)}
+        of: Of = {"path": str(path), "directories": " ".join(made)}
         new = HOOK.format(state=self._paths.state, agent=AGENT)
         change = Change(what="hook", of=of, label=str(path), old=None, new=new)
         change["old"] = self._read(change)

@@ -19,6 +19,7 @@ from .settings import (
     Group,
     Guest,
     Interrupt,
+    Of,
     Scheduling,
     Seen,
     Thread,
@@ -150,7 +151,7 @@ class Linux:
     def _interrupt(self, irq: int) -> Path:
         return self._proc / "irq" / str(irq) / "smp_affinity_list"
 
-    def _group_file(self, of: dict[str, Any]) -> Path:
+    def _group_file(self, of: Of) -> Path:
         group = self._groups / str(of["path"])
         if group.stat().st_ino != of["id"]:
             raise VanishedError

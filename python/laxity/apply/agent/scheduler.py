@@ -12,7 +12,10 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .settings import Loaded, SchedExt
 
 LOADER = "laxity-scx"
 SOCKET, GIVEN, LOG = f"{LOADER}.sock", f"{LOADER}.json", f"{LOADER}.log"
@@ -33,7 +36,7 @@ class Scheduler:
         """Takes the directories of the loader and its policies, of its socket, and the kernel's."""
         self._programs, self._run, self._kernel = programs, run, kernel
 
-    def seen(self) -> dict[str, Any]:
+    def seen(self) -> SchedExt:
         """Returns whether the kernel can have one, whose it has, and what ours was given."""
         return {
             "possible": self._kernel.is_dir(),
@@ -41,7 +44,7 @@ class Scheduler:
             "given": self.given(),
         }
 
-    def given(self) -> dict[str, Any] | None:
+    def given(self) -> Loaded | None:
         """Returns what was loaded; None while nothing of ours is."""
         if self._loaded() != OPERATIONS:
             return None
@@ -53,10 +56,10 @@ class Scheduler:
             if time.monotonic() > end_s:
                 raise OSError(f"{LOADER} does not answer")
             time.sleep(0.05)
-        given: dict[str, Any] = json.loads((self._run / GIVEN).read_text("utf-8"))
+        given: Loaded = json.loads((self._run / GIVEN).read_text("utf-8"))
         return given
 
-    def make(self, wanted: dict[str, Any] | None) -> None:
+    def make(self, wanted: Loaded | None) -> None:
         """Loads what is wanted, changes what is loaded, or takes it off.
 
         Raises OSError if the kernel or the policy refuses it.
@@ -124,12 +127,12 @@ class Scheduler:
                 raise OSError(line[len("state error ") :])
         return lines[:-1]
 
-    def _keep(self, given: dict[str, Any]) -> None:
+    def _keep(self, given: Loaded) -> None:
         new = self._run / f"{GIVEN}.new"
         new.write_text(json.dumps(given), "utf-8")
         new.replace(self._run / GIVEN)
 
-    def _start(self, wanted: dict[str, Any], members: dict[int, str]) -> None:
+    def _start(self, wanted: Loaded, members: dict[int, str]) -> None:
         policy = wanted["policy"]
         words = [str(self._programs / LOADER), str(self._programs / f"{policy}.bpf.o"), policy]
         if Path("/run/systemd/system").is_dir():
@@ -190,13 +193,17 @@ class Scheduler:
             (self._run / name).unlink(missing_ok=True)
 
 
-def _is_change(given: dict[str, Any], wanted: dict[str, Any]) -> bool:
+def _is_change(given: Loaded, wanted: Loaded) -> bool:
     """Whether what is loaded becomes what is wanted without being loaded anew."""
-    same = all(given[key] == wanted[key] for key in ("policy", "cpus", "settings"))
-    return same and given["domains"].keys() <= wanted["domains"].keys()
+    return (
+        given["policy"] == wanted["policy"]
+        and given["cpus"] == wanted["cpus"]
+        and given["settings"] == wanted["settings"]
+        and given["domains"].keys() <= wanted["domains"].keys()
+    )
 
 
-def _vcpu_order(given: dict[str, Any], thread: int, vcpu: str) -> str:
+def _vcpu_order(given: Loaded, thread: int, vcpu: str) -> str:
     name, number = vcpu.split()
     cpus = given["domains"][name]["cpus"]
     cpu = cpus[int(number)] if int(number) < len(cpus) else 0

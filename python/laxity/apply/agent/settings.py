@@ -79,6 +79,32 @@ class Interrupt(TypedDict):
     affinity: list[int]
 
 
+class LoadedDomain(TypedDict):
+    """A guest as a policy of Laxity has it."""
+
+    parameters: str
+    cpus: list[int]
+    """Where each VCPU begins."""
+
+
+class Loaded(TypedDict):
+    """A policy of Laxity that schedules; parameters and settings as laxity-scx takes them."""
+
+    policy: str
+    cpus: int
+    settings: str
+    domains: dict[str, LoadedDomain]
+
+
+class SchedExt(TypedDict):
+    """The kernel's sched_ext."""
+
+    possible: bool
+    loaded: str | None
+    given: Loaded | None
+    """What ours was given; None while nothing of ours is loaded."""
+
+
 class Seen(TypedDict):
     """A machine."""
 
@@ -99,15 +125,21 @@ class Seen(TypedDict):
     """Names of guests that ordinary users run, who can name a process as they like."""
     interrupts: dict[str, list[Interrupt] | None]
     """By the name of the interface; None for one that is not there."""
-    scheduler: dict[str, Any]
-    """Whether sched_ext is `possible`, what is `loaded`, and what ours was `given`."""
+    scheduler: SchedExt
+
+
+class WantedVcpu(TypedDict, total=False):
+    """What is wanted of a VCPU; what is left out stays as it is."""
+
+    scheduling: Scheduling
+    """The nice value is kept where it has no effect."""
+    affinity: list[int]
 
 
 class WantedDomain(TypedDict):
     """What is wanted of a guest."""
 
-    vcpus: list[dict[str, Any]]
-    """The `scheduling` and `affinity` of each VCPU; nice is kept where it has no effect."""
+    vcpus: list[WantedVcpu]
     helpers: list[int] | None
     """The CPUs of all other threads; None: those that they have."""
     group: dict[str, str]
@@ -118,9 +150,23 @@ class Wanted(TypedDict):
 
     domains: dict[str, WantedDomain]
     interrupts: dict[str, list[int]]
-    scheduler: dict[str, Any] | None
-    """The policy of Laxity that schedules: `policy`, `cpus`, `settings`, and the `parameters` and
-    the `cpus` of its `domains`, where each VCPU begins. None: Linux's own schedulers do."""
+    scheduler: Loaded | None
+    """None: Linux's own schedulers schedule."""
+
+
+class Of(TypedDict, total=False):
+    """What a setting is of, with what tells that thing from a later one of its number or name."""
+
+    tid: int
+    start: int
+    path: str
+    id: int
+    """The inode of the control group at `path`."""
+    file: str
+    nic: str
+    irq: int
+    directories: str
+    """Those that are made for the hook at `path`."""
 
 
 class Change(TypedDict):
@@ -128,14 +174,52 @@ class Change(TypedDict):
 
     what: str
     """`scheduler`, `scheduling`, `affinity`, `group`, `interrupt` or `hook`."""
-    of: dict[str, Any]
+    of: Of
     label: str
     """What it is the setting of, for people."""
     old: Any
     new: Any
 
 
-Key = tuple[str, tuple[tuple[str, Any], ...]]
+class Failed(TypedDict):
+    """A setting that could not be put back."""
+
+    label: str
+    why: str
+
+
+class Refused(TypedDict):
+    """A change that the kernel has refused."""
+
+    change: Change
+    why: str
+
+
+class Request(TypedDict, total=False):
+    """What the agent is asked to do: `observe`, `plan`, `apply`, `plan-revert` or `revert`."""
+
+    do: str
+    nics: list[str]
+    wanted: Wanted
+    keep: bool
+    persist: bool
+
+
+class Answer(TypedDict, total=False):
+    """What the agent answers: what it was asked for, or an error."""
+
+    seen: Seen
+    changes: list[Change]
+    vanished: list[str]
+    """The labels of settings whose thread or group had gone."""
+    meanwhile: list[Change]
+    """The changes whose setting somebody else had changed."""
+    failed: list[Failed]
+    error: str
+    refused: Refused
+
+
+Key = tuple[str, tuple[tuple[str, object], ...]]
 
 
 def key(change: Change) -> Key:
@@ -177,7 +261,7 @@ def changes(
     return sorted(found, key=_turn)
 
 
-def _scheduler_with(guest: str, wanted: Any, given: Any) -> Any:  # noqa: ANN401 - JSON
+def _scheduler_with(guest: str, wanted: Loaded | None, given: Loaded | None) -> Loaded | None:
     """Returns the policy of Laxity that one guest needs; the parts of others stay as they are.
 
     One that is not loaded, or is another one, is loaded with all that is wanted.
@@ -198,11 +282,11 @@ Place = Tuple[Optional[str], Change, Any]  # noqa: UP045, UP006 - Python 3.9 rea
 def _places(wanted: Wanted, seen: Seen) -> list[Place]:
     found: list[Place] = []
 
-    def add(guest: str | None, what: str, of: dict[str, Any], label: str, *values: Any) -> None:  # noqa: ANN401
+    def add(guest: str | None, what: str, of: Of, label: str, *values: Any) -> None:  # noqa: ANN401
         old, new = values
         found.append((guest, {"what": what, "of": of, "label": label, "old": old, "new": old}, new))
 
-    of: dict[str, Any]
+    of: Of
     for guest in seen["guests"]:
         name, group = guest["name"], guest["group"]
         asked = wanted["domains"].get(name)

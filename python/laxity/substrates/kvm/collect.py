@@ -24,10 +24,11 @@ from laxity.substrates.kvm.plan import RUN
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-    from typing import Any
 
     from laxity.resolved import Resolved
+    from laxity.resolved_schema import Domain, ResolvedHost
     from laxity.results.run import Run
+    from laxity.trace_schema import Measured, Summary
 
 SUBSTRATE = "kvm"
 SUMMARY = ".summary.json"
@@ -63,8 +64,8 @@ def run(
             completions,
             int(_read(results / "start")),
         )
-        summary = json.loads(told)
-        measured = {
+        summary: Summary = json.loads(told)
+        measured: Measured = {
             "cpu_ns": [sum(vcpus) for vcpus in summary["cpu_ns"]],
             "schedule_calls": summary["decisions"],
             "context_switches": summary["switches"],
@@ -87,7 +88,7 @@ def run(
     return result
 
 
-def _report(domain: Mapping[str, Any], host: Mapping[str, Any], results: Path) -> jobs.GuestReport:
+def _report(domain: Domain, host: ResolvedHost, results: Path) -> jobs.GuestReport:
     path = results / f"{domain['name']}.jobs"
     report = jobs.parse(_read(path), RUN)
     said = (report.duration_ns, len(report.tasks))

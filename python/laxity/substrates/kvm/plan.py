@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
 from laxity.policies import PARAMETERS, TABLE, default_of
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from laxity.lab.modes import Mode
     from laxity.policies import Policy
+    from laxity.resolved_schema import Domain, ResolvedHost
 
 SCRIPT = "plan.sh"
 RUN = "run"
@@ -86,12 +87,11 @@ SPEED = 1.2
 class Plan:
     """What one boot does. Make it with `Plan.of`, which refuses what Linux cannot do."""
 
-    host: Mapping[str, Any]
-    """Resolved: what `Host.resolved` returns."""
+    host: ResolvedHost
     mode: Mode
 
     @classmethod
-    def of(cls, host: Mapping[str, Any], *, mode: Mode = "repeatable") -> Plan:
+    def of(cls, host: ResolvedHost, *, mode: Mode = "repeatable") -> Plan:
         """Raises InputError, naming the key and what would be right, for what cannot run."""
         _refuse_host(host, mode)
         for domain in host["domains"]:
@@ -145,8 +145,8 @@ class Plan:
             lines.append(f"sched_ext {policy.name} {host['cpus']} {given}")
         for domain in host["domains"]:
             name = domain["name"]
-            words = [name, str(len(domain["vcpus"])), *group_settings(domain, host["policy"])]
-            lines.append(f"domain {shlex.join(words)}")
+            group = group_settings(domain["parameters"], host["policy"])
+            lines.append(f"domain {shlex.join([name, str(len(domain['vcpus'])), *group])}")
             if policy.own_of is None:
                 given = pairs(policy, domain["parameters"], of_host=False)
                 lines.append(f"parameters {name} {given}")
@@ -190,27 +190,27 @@ def is_linux(policy: str, parameter: str) -> bool:
     return TABLE[policy].own_of == OWNER and TABLE[policy].uses(parameter)
 
 
-def pairs(policy: Policy, values: Mapping[str, Any], *, of_host: bool) -> str:
+def pairs(policy: Policy, values: Mapping[str, object], *, of_host: bool) -> str:
     """Settings of the host, or parameters of a domain, as laxity-scx takes them."""
     used = [PARAMETERS[name] for name in policy.parameters]
     return " ".join(
-        f"{each.name}={int(values[each.field])}" for each in used if each.is_setting == of_host
+        f"{each.name}={int(each.of(values))}" for each in used if each.is_setting == of_host
     )
 
 
-def group_settings(domain: Mapping[str, Any], policy: str) -> list[str]:
-    """The cpu.weight, cpu.max and cpu.max.burst of a domain's control group."""
-    given = domain["parameters"]
+def group_settings(given: Mapping[str, object], policy: str) -> list[str]:
+    """The cpu.weight, cpu.max and cpu.max.burst of a control group, from a domain's parameters."""
     if not is_linux(policy, "weight"):
         return ["100", "max", "0"]
     quota_us, period_us, burst_us = (
-        given[f"{name}_ns"] // MICROSECOND_NS for name in ("quota", "quota_period", "quota_burst")
+        PARAMETERS[name].of(given) // MICROSECOND_NS
+        for name in ("quota", "quota-period", "quota-burst")
     )
     most = f"{quota_us or 'max'} {period_us}"
-    return [str(given["weight"]), most, str(burst_us)]
+    return [str(PARAMETERS["weight"].of(given)), most, str(burst_us)]
 
 
-def _scheduling(domain: Mapping[str, Any], policy: str) -> str:
+def _scheduling(domain: Domain, policy: str) -> str:
     """The scheduling of each thread of a domain's VCPUs."""
     given = domain["parameters"]
     if TABLE[policy].own_of is None:
@@ -224,7 +224,7 @@ def _scheduling(domain: Mapping[str, Any], policy: str) -> str:
     return "other 0"
 
 
-def _ready_ns(domain: Mapping[str, Any], policy: str) -> int:
+def _ready_ns(domain: Domain, policy: str) -> int:
     given = domain["parameters"]
     if TABLE[policy].uses("budget"):
         return int(math.ceil(WORK_NS / given["budget_ns"]) * given["period_ns"])
@@ -233,9 +233,12 @@ def _ready_ns(domain: Mapping[str, Any], policy: str) -> int:
     return WORK_NS
 
 
-def _tasks(domain: Mapping[str, Any]) -> str:
-    keys = ("cost_ns", "period_ns", "deadline_ns", "offset_ns", "vcpu")
-    return ";".join(",".join(str(task[key]) for key in keys) for task in domain["tasks"])
+def _tasks(domain: Domain) -> str:
+    return ";".join(
+        f"{task['cost_ns']},{task['period_ns']},{task['deadline_ns']},{task['offset_ns']},"
+        f"{task['vcpu']}"
+        for task in domain["tasks"]
+    )
 
 
 def runs_here(policy: Policy) -> bool:
@@ -243,7 +246,7 @@ def runs_here(policy: Policy) -> bool:
     return policy.own_of == OWNER or "kvm" in policy.substrates
 
 
-def _refuse_host(host: Mapping[str, Any], mode: Mode) -> None:
+def _refuse_host(host: ResolvedHost, mode: Mode) -> None:
     policy = TABLE[host["policy"]]
     there = [name for name, each in TABLE.items() if runs_here(each)]
     if not runs_here(policy):
@@ -291,7 +294,7 @@ def _refuse_host(host: Mapping[str, Any], mode: Mode) -> None:
         )
 
 
-def _refuse_domain(domain: Mapping[str, Any], host: Mapping[str, Any]) -> None:
+def _refuse_domain(domain: Domain, host: ResolvedHost) -> None:
     key = f"domain.{domain['name']}"
     if domain["workload"] is not None:
         raise InputError(
@@ -317,38 +320,45 @@ def _refuse_domain(domain: Mapping[str, Any], host: Mapping[str, Any]) -> None:
                 "guest on KVM remembers no more",
                 "make `duration` shorter",
             )
-    counts = (("tasks", TASKS_MAX), ("vcpus", VCPUS_MAX))
-    for what, most in counts:
-        if len(domain[what]) > most:
+    counts = (
+        ("tasks", len(domain["tasks"]), TASKS_MAX),
+        ("vcpus", len(domain["vcpus"]), VCPUS_MAX),
+    )
+    for what, count, most in counts:
+        if count > most:
             raise InputError(
-                f"`{key}` has {len(domain[what])} {what}, and a guest on KVM at most {most}",
+                f"`{key}` has {count} {what}, and a guest on KVM at most {most}",
                 "give some to another domain",
             )
     refuse_parameters(key, domain["parameters"], host["policy"])
 
 
-def refuse_parameters(key: str, given: Mapping[str, Any], policy: str) -> None:
+def refuse_parameters(key: str, given: Mapping[str, object], policy: str) -> None:
     """Raises InputError for parameters of a domain that Linux does not take under the policy."""
 
     def uses(parameter: str) -> bool:
         return is_linux(policy, parameter)
 
-    if uses("weight") and given["weight"] > CPU_WEIGHT_MAX:
+    def value(parameter: str) -> int:
+        return PARAMETERS[parameter].of(given)
+
+    if uses("weight") and value("weight") > CPU_WEIGHT_MAX:
         raise InputError(
-            f"`{key}.weight` is {given['weight']}, and cpu.weight is at most {CPU_WEIGHT_MAX}",
+            f"`{key}.weight` is {value('weight')}, and cpu.weight is at most {CPU_WEIGHT_MAX}",
             f"add --set {key}.weight={default_of('weight')}, and make the others smaller in "
             "proportion",
         )
-    if uses("quota") and given["quota_ns"]:
-        _refuse_unless_whole(key, given, ("quota", "quota_period", "quota_burst"))
-        if given["quota_ns"] < QUOTA_NS_MIN or given["quota_period_ns"] not in QUOTA_PERIOD_NS:
+    if uses("quota") and value("quota"):
+        _refuse_unless_whole(key, given, ("quota", "quota-period", "quota-burst"))
+        quota_ns, period_ns = value("quota"), value("quota-period")
+        if quota_ns < QUOTA_NS_MIN or period_ns not in QUOTA_PERIOD_NS:
             raise InputError(
-                f"`{key}.quota` is {given['quota_ns']} ns in {given['quota_period_ns']} ns, and "
-                "cpu.max takes 1 ms at least, in periods of 1 ms to 1 s",
+                f"`{key}.quota` is {quota_ns} ns in {period_ns} ns, and cpu.max "
+                "takes 1 ms at least, in periods of 1 ms to 1 s",
                 f"add --set '{key}.quota=20 ms' --set '{key}.quota-period=100 ms', say",
             )
     if uses("budget"):
-        budget_ns, period_ns = given["budget_ns"], given["period_ns"]
+        budget_ns, period_ns = value("budget"), value("period")
         if budget_ns not in DEADLINE_NS or period_ns not in DEADLINE_PERIOD_NS:
             raise InputError(
                 f"`{key}` has a budget of {budget_ns} ns in {period_ns} ns, and SCHED_DEADLINE "
@@ -357,12 +367,11 @@ def refuse_parameters(key: str, given: Mapping[str, Any], policy: str) -> None:
             )
 
 
-def _refuse_unless_whole(key: str, given: Mapping[str, Any], names: tuple[str, ...]) -> None:
+def _refuse_unless_whole(key: str, given: Mapping[str, object], names: tuple[str, ...]) -> None:
     for name in names:
-        ns = given[f"{name}_ns"]
+        ns = PARAMETERS[name].of(given)
         if ns % MICROSECOND_NS:
             raise InputError(
-                f"`{key}.{name.replace('_', '-')}` is {ns} ns, and cpu.max takes whole "
-                "microseconds",
-                f"add --set '{key}.{name.replace('_', '-')}={ns // MICROSECOND_NS} us'",
+                f"`{key}.{name}` is {ns} ns, and cpu.max takes whole microseconds",
+                f"add --set '{key}.{name}={ns // MICROSECOND_NS} us'",
             )

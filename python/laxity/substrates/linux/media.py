@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from laxity.namespaces.afterwards import remover
 from laxity.namespaces.groups import groups
 from laxity.namespaces.network import ADDRESSES, CLIENT, NAMESPACES, SERVER, network
 from laxity.namespaces.process import END_S_MAX, Place, process, require, workplace
-from laxity.results.measured import PACKET
+from laxity.results.measured import PACKET, Report
 from laxity.servers import signalling
 from laxity.servers.control import Media
 from laxity.servers.media_server import (
@@ -32,7 +32,9 @@ from laxity.servers.media_server import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from laxity.media_schema import Report as PartiesReport
     from laxity.namespaces.groups import Groups
+    from laxity.results.measured import Counted
     from laxity.servers.media_server import MediaServer
     from laxity.substrates.linux.scene import Scene
 
@@ -56,14 +58,23 @@ PACKETS = "packets"
 """Where the sampled packets' times are, among the run's files."""
 
 
-def run(scene: Scene) -> dict[str, Any]:
-    """Runs a scene on this machine, as root, and leaves nothing behind.
+class Used(TypedDict):
+    """What the machine did while the calls ran."""
 
-    The reports of calls, load, relay and sink as `laxity-media --json` has them; under `signalling`
-    what SIPp counted; under `cpu_ns` the CPU time that each domain had while the calls ran, which
-    was `elapsed_ns`; under `packets` an array of the packets of sampled calls that arrived; under
-    `load_average` what else the machine had to do when the calls began.
-    """
+    elapsed_ns: int
+    cpu_ns: dict[str, int]
+    """The CPU time that each domain had meanwhile."""
+
+
+class SceneReport(Report, Used):
+    """What became of a scene."""
+
+    load_average: float
+    """What else the machine had to do when the calls began."""
+
+
+def run(scene: Scene) -> SceneReport:
+    """Runs a scene on this machine, as root, and leaves nothing behind."""
     path = program()
     require(PROGRAMS)
     shares = {scene.server.name: scene.server.share}
@@ -103,13 +114,19 @@ def run(scene: Scene) -> dict[str, Any]:
                 pace = (str(neighbour.run_ns), str(neighbour.idle_ns))
                 command = [sys.executable, "-c", COMPUTE, *pace]
                 stack.enter_context(process(name, command, on(SERVER, neighbour.name)))
-        report: dict[str, Any] = {"load_average": os.getloadavg()[0]}
+        load_average = os.getloadavg()[0]
         usage = _Usage(made, group_names)
-        report |= _converse(scene, str(path), server, clients, usage)
-        report["relay"] = server.report()
-        packets = files / PACKETS
-        report["packets"] = np.fromfile(packets, PACKET)
-    return report
+        parties, sip, used = _converse(scene, str(path), server, clients, usage)
+        return {
+            "calls": parties["calls"],
+            "load": parties["load"],
+            "sink": parties["sink"],
+            "relay": server.report(),
+            "signalling": sip,
+            "packets": np.fromfile(files / PACKETS, PACKET),
+            **used,
+            "load_average": load_average,
+        }
 
 
 class _Usage:
@@ -122,7 +139,7 @@ class _Usage:
     def begin(self) -> None:
         self._at_ns, self._before_ns = time.monotonic_ns(), self._read()
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> Used:
         # No CPU time is counted of another time than the one that is told.
         now_ns = self._read()
         elapsed_ns = time.monotonic_ns() - self._at_ns
@@ -144,8 +161,8 @@ def _media_control(scene: Scene) -> signalling.MediaControl | None:
 
 def _converse(
     scene: Scene, path: str, server: MediaServer, clients: Place, usage: _Usage
-) -> dict[str, Any]:
-    """Lets the calls be, for their time; what became of them."""
+) -> tuple[PartiesReport, Counted | None, Used]:
+    """Lets the calls be, for their time; what the parties say, what SIPp counted, what was used."""
     calls = scene.calls
     command = [path, "calls", "--json", f"--playout={calls.playout_ns} ns"]
     command += ["--packets", str(clients.files / PACKETS), f"--sample={calls.sample}"]
@@ -184,12 +201,12 @@ def _converse(
         _sleep_until(begin_s + calls.duration_ns / 1e9)
         used = usage.report()
         placed = None if users is None else users.stop()
-        report = json.loads(parties.finish(calls.duration_ns / 1e9 + END_S_MAX))
+        report: PartiesReport = json.loads(parties.finish(calls.duration_ns / 1e9 + END_S_MAX))
     if placed is not None and scene.has_voice_by_sip:
         # To the microsecond, where SIPp's clock has the kernel's ticks.
         placed["setup"] = report["calls"]["setup"]
-    sip = None if placed is None else {"registrations": registrations, "calls": placed}
-    return {**report, "signalling": sip, **used}
+    sip: Counted | None = placed and {"registrations": registrations, "calls": placed}
+    return report, sip, used
 
 
 @contextmanager

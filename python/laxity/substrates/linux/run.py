@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
 from laxity.resolved import calls_of, network_of
@@ -13,13 +13,15 @@ from laxity.substrates.linux import media
 from laxity.substrates.linux.scene import scene
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from laxity.progress import Say
     from laxity.resolved import Resolved
     from laxity.resolved_schema import ResolvedHost
     from laxity.results.run import Run
     from laxity.servers import MediaProgram
+    from laxity.substrates.linux.media import SceneReport
+    from laxity.trace_schema import Measured
 
 SUBSTRATE = "linux"
 DURATION_PARTS = 100
@@ -48,7 +50,7 @@ def run(
         say(warning)
     names = [domain["name"] for domain in resolved["domains"]]
     there = on_stage.calls.there
-    measured = {
+    measured: Measured = {
         "cpu_ns": [report["cpu_ns"].get(name, 0) for name in names],
         # The kernel's own scheduler is not traced.
         "schedule_calls": None,
@@ -106,7 +108,7 @@ def notes(host: ResolvedHost) -> list[str]:
     return found
 
 
-def warnings(report: Mapping[str, Any]) -> list[str]:
+def warnings(report: SceneReport) -> list[str]:
     """What a reader of the result has to know of how it was measured."""
     load, sink, calls = report["load"], report["sink"], report["calls"]
     late = load["wake_up_late"]
@@ -129,8 +131,7 @@ def warnings(report: Mapping[str, Any]) -> list[str]:
         found.append(f"{load['failed']} packets could not be sent: {load['error']}")
     if calls["refused"]:
         found.append(f"{calls['refused']} parties had no port: {calls['error']}")
-    if sip := report["signalling"]:
-        users = sip["registrations"]
+    if (sip := report["signalling"]) and (users := sip["registrations"]):
         found.append(
             f"registrations: {users['succeeded']} of {users['sent']}, "
             f"{users['retransmissions']} retransmissions"

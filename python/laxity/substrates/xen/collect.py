@@ -30,17 +30,20 @@ from laxity.resolved import calls_of
 from laxity.results.measured import CALL_STREAMS, PACKET, kept_streams, telephony_of_report
 from laxity.substrates.xen import packets
 from laxity.substrates.xen.plan import PREFIX
+from laxity.trace_schema import Summary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-    from typing import Any
 
+    from laxity.media_schema import Report as MediaReport
     from laxity.resolved import Resolved
     from laxity.resolved_schema import Domain, ResolvedHost
+    from laxity.results.measured import Report
     from laxity.results.run import Run
     from laxity.results.streams import KeptStream
     from laxity.substrates.xen.plan import Window
+    from laxity.trace_schema import Measured
 
 START = "start"
 DOMIDS = "domids"
@@ -51,6 +54,13 @@ PACKETS = "packets"
 SUMMARY = ".summary.json"
 
 SUBSTRATE = "xen"
+
+
+class RunSummary(Summary):
+    """What Xen's buffers say as a whole, and what guests do."""
+
+    ticks: list[dict[str, int] | None]
+    """The tick of each guest's kernel; None for dom0."""
 
 
 def run(
@@ -66,8 +76,7 @@ def run(
 ) -> Run:
     """The run of a window, from the directory that dom0 left of it.
 
-    Writes its trace to a file, and beside it, as JSON, what Xen's buffers say as a whole (`Summary`
-    of crates/laxity-xentrace/src/run.rs) and the `ticks` of each guest's kernel. `scheduler` is
+    Writes its trace to a file, and beside it, as JSON, its `RunSummary`. `scheduler` is
     Xen's own, if it was one of these; `wall_ns` is what the run took whoever ran it; `machine` is
     the fingerprint of an emulated one; `options` name the substrate on the command line.
 
@@ -93,10 +102,11 @@ def run(
             _number(results / START),
         )
         ticks = [asdict(report.tick) if report and report.tick else None for report in reports]
-        summary = json.loads(told) | {"ticks": ticks}
+        of_buffers: Summary = json.loads(told)
+        summary: RunSummary = {**of_buffers, "ticks": ticks}
         # Xen's trace has them if the events that it records are those that carry them.
         is_cost_measured = bool(summary["decision_ns"])
-        measured = {
+        measured: Measured = {
             "cpu_ns": [sum(vcpus) for vcpus in summary["cpu_ns"]],
             "schedule_calls": summary["decisions"],
             "context_switches": summary["switches"],
@@ -105,14 +115,13 @@ def run(
             "events": len(tracefile.records(trace)),
             "wall_ns": wall_ns,
         }
-        beside, streams = _calls(window, results)
-        beside["machine"] = machine
+        telephony, streams = _calls(window, results)
         result = host.measured(
             SUBSTRATE,
             completions,
             measured,
             trace=trace,
-            beside=beside,
+            beside={**telephony, "machine": machine},
             streams=streams,
             options=options,
         )
@@ -124,8 +133,8 @@ def run(
 
 def ticks(summary: Path) -> list[dict[str, int] | None]:
     """Returns the tick of each guest's kernel from the summary of a run; None for dom0."""
-    found: list[dict[str, int] | None] = json.loads(summary.read_text("utf-8"))["ticks"]
-    return found
+    told: RunSummary = json.loads(summary.read_text("utf-8"))
+    return told["ticks"]
 
 
 def begun(host: ResolvedHost, summary: Path) -> list[str]:
@@ -134,7 +143,7 @@ def begun(host: ResolvedHost, summary: Path) -> list[str]:
     That is the phase of periods or the credits, where the policy has them. Each is that of the
     domain's first VCPU. A domain of which the scheduler told nothing gets none.
     """
-    told: dict[str, list[list[int | None]]] = json.loads(summary.read_text("utf-8"))
+    told: RunSummary = json.loads(summary.read_text("utf-8"))
     policy, found = TABLE[host["policy"]], []
     for number, domain in enumerate(host["domains"]):
         if policy.uses("phase") and (deadline_ns := told["deadlines_ns"][number][0]) is not None:
@@ -186,16 +195,19 @@ def _report(domain: Domain, window: Window, results: Path) -> jobs.GuestReport:
     return report
 
 
-def _calls(window: Window, results: Path) -> tuple[dict[str, Any], tuple[KeptStream, ...]]:
+def _calls(window: Window, results: Path) -> tuple[dict[str, object], tuple[KeptStream, ...]]:
     """What became of the calls, for a result: its telephony, and packets of voice."""
     server = packets.media_server(window.host)
     if server is None:
         return {}, ()
     calls, output = results / CALLS, results / f"{PREFIX}{server['name']}.output"
-    report = {
-        **_json(calls, _read(calls)),
+    parties = _json(calls, _read(calls))
+    report: Report = {
+        "calls": parties["calls"],
+        "load": parties["load"],
+        "sink": parties["sink"],
         # Between the guest's marks.
-        **_json(output, "".join(_read(output).splitlines()[1:-1])),
+        "relay": _json(output, "".join(_read(output).splitlines()[1:-1]))["relay"],
         "signalling": None,
         "packets": np.fromfile(results / PACKETS, PACKET),
     }
@@ -204,9 +216,9 @@ def _calls(window: Window, results: Path) -> tuple[dict[str, Any], tuple[KeptStr
     return {"telephony": telephony_of_report(report, there)}, tuple(kept_streams(report, there))
 
 
-def _json(path: Path, text: str) -> dict[str, Any]:
+def _json(path: Path, text: str) -> MediaReport:
     try:
-        found: dict[str, Any] = json.loads(text)
+        found: MediaReport = json.loads(text)
     except ValueError as error:
         raise LabError(f"{path} is damaged: {error}", "look at what dom0 left beside it") from None
     return found

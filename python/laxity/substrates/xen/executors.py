@@ -18,7 +18,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from laxity.errors import InputError
 from laxity.lab import image
@@ -323,13 +323,12 @@ def _silent(line: str) -> None:
     del line
 
 
-def _assignments(told: Mapping[str, Any], keys: Mapping[str, str]) -> str:
+def _assignments(told: Mapping[str, object], keys: Mapping[str, str]) -> str:
     """For laxity-sched, which writes a flag as true and takes it as 1."""
-    values = {
-        name: int(told[key]) if isinstance(told[key], bool) else told[key]
-        for key, name in keys.items()
-    }
-    return " ".join(f"{name}={value}" for name, value in values.items())
+    values = ((name, told[key]) for key, name in keys.items())
+    return " ".join(
+        f"{name}={int(value) if isinstance(value, bool) else value}" for name, value in values
+    )
 
 
 def _network(say: Say) -> bytes:

@@ -308,16 +308,15 @@ def _ready_ns(domain: Domain, threads: int) -> float:
 
 
 def _settings(host: ResolvedHost) -> str:
-    settings: Mapping[str, Any] = host["settings"]
     return "settings " + " ".join(
-        f"{key}={settings[parameter.field]}"
+        f"{key}={parameter.of(host['settings'])}"
         for key, parameter in OWN_PARAMETERS.items()
         if parameter.is_setting
     )
 
 
 def _of_domain(domain: Domain, policy: str) -> dict[str, int]:
-    given: Mapping[str, Any] = domain["parameters"]
+    given = domain["parameters"]
     has_budget = given["budget_ns"] > 0
 
     def is_given(name: str) -> bool:
@@ -329,7 +328,7 @@ def _of_domain(domain: Domain, policy: str) -> dict[str, int]:
         return has_budget if name in _WITH_BUDGET else TABLE[policy].uses(name)
 
     return {
-        name: int(given[parameter.field])
+        name: int(parameter.of(given))
         for name, parameter in OWN_PARAMETERS.items()
         if not parameter.is_setting and is_given(name)
     }
@@ -345,9 +344,11 @@ def _parameters(name: str, parameters: Mapping[str, int]) -> str:
 
 
 def _tasks(domain: Domain) -> str:
-    keys = ("cost_ns", "period_ns", "deadline_ns", "offset_ns", "vcpu")
-    tasks: Sequence[Mapping[str, Any]] = domain["tasks"]
-    return ";".join(",".join(str(task[key]) for key in keys) for task in tasks)
+    return ";".join(
+        f"{task['cost_ns']},{task['period_ns']},{task['deadline_ns']},{task['offset_ns']},"
+        f"{task['vcpu']}"
+        for task in domain["tasks"]
+    )
 
 
 def _configuration(name: str, domain: Domain, host: ResolvedHost, home: str, plan: Plan) -> str:
@@ -504,15 +505,14 @@ def _refuse_credit(domain: Domain) -> None:
 
 
 def _refuse_rtds(domain: Domain) -> None:
-    parameters: Mapping[str, Any] = domain["parameters"]
+    parameters = domain["parameters"]
     if parameters["phase_ns"]:
         raise InputError(
             f"`domain.{domain['name']}.phase` is not 0, and nobody can say when periods of stock "
             "rtds begin",
             f"add --set 'domain.{domain['name']}.phase=0 ns'; laxity fidelity finds the phases",
         )
-    for name in ("budget", "period"):
-        ns = parameters[f"{name}_ns"]
+    for name, ns in (("budget", parameters["budget_ns"]), ("period", parameters["period_ns"])):
         if ns == 0:
             raise InputError(
                 f"`domain.{domain['name']}` has no `{name}`, and stock rtds needs one",

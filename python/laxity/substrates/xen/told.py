@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from laxity.errors import InputError
 
@@ -77,6 +77,25 @@ def cpus_of(text: str, count: int) -> Iterator[int]:
             named = range(int(first), min(int(last or first) + 1, count))
             left = left.difference(named) if is_out else left.union(named)
     yield from sorted(left)
+
+
+class Pool(TypedDict):
+    """A CPU pool as laxity-sched tells of it, which has its settings by field, too."""
+
+    policy: str
+
+
+class SchedDomain(TypedDict):
+    """A domain as laxity-sched tells of it, which has its parameters by field, too."""
+
+    id: int
+
+
+class Sched(TypedDict):
+    """What `laxity-sched get --json` tells."""
+
+    pools: list[Pool]
+    domains: list[SchedDomain]
 
 
 def parameters(scheduler: str, text: str) -> dict[int, dict[str, int | bool]]:

@@ -9,7 +9,7 @@ import json
 import math
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
 from laxity.lab import image
@@ -56,10 +56,10 @@ class Watched:
     cpus: int
     policy: str
     """The scheduler, by its name in host files."""
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
     """The scheduler's, by field."""
     domains: tuple[ToldDomain, ...]
-    parameters: Mapping[int, Mapping[str, Any]]
+    parameters: Mapping[int, Mapping[str, object]]
     """The values of each domain by field, by its number."""
 
 
@@ -122,10 +122,10 @@ def _info(shell: Shell) -> dict[str, str]:
 
 def _scheduler(
     shell: Shell, home: str, name: str
-) -> tuple[str, dict[str, Any], dict[int, Mapping[str, Any]]]:
+) -> tuple[str, Mapping[str, object], dict[int, Mapping[str, object]]]:
     """The policy, its settings, and the parameters of domains by number."""
     if name in OWN:
-        settings: dict[str, Any] = {}
+        settings: dict[str, int] = {}
         text = ""
         if name in TOLD_BY_XL:
             text = shell.checked(f"xl sched-{name}{TOLD_BY_XL[name]}").decode()
@@ -136,7 +136,7 @@ def _scheduler(
     done = shell.run(f"{home}/{SCHED} get --json")
     if done.returncode != 0:
         raise InputError(f"no host file describes Xen's scheduler {name}", "see laxity policies")
-    says = json.loads(done.stdout)
+    says: told.Sched = json.loads(done.stdout)
     (pool,) = says["pools"]
     return pool["policy"], pool, {domain["id"]: domain for domain in says["domains"]}
 

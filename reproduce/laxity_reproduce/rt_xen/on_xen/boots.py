@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from laxity import _core
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from laxity.progress import Say
     from laxity.results.run import Run
+    from laxity.substrates.xen.collect import RunSummary
+    from laxity.trace_schema import Agreement, Needs
 
     from laxity_reproduce.reproduction import Value
     from laxity_reproduce.rt_xen.on_xen.model import Costs
@@ -47,9 +49,12 @@ class Found:
 
     run: Run
     trace: Path
-    summary: dict[str, Any]
-    """What Xen's buffers say as a whole: `Summary` of crates/laxity-xentrace/src/run.rs; and the
-    `ticks` of the guests."""
+    summary: RunSummary
+
+    @property
+    def ticks(self) -> list[dict[str, int]]:
+        """The tick of each guest's kernel: dom0, which tells none, is no domain of these hosts."""
+        return [tick for tick in self.summary["ticks"] if tick is not None]
 
 
 @dataclass(frozen=True)
@@ -58,8 +63,8 @@ class Compared:
 
     sim: Run
     xen: Run
-    agreement: dict[str, Any]
-    """How far the traces agree, the simulator's first: `Agreement` of crates/laxity-trace."""
+    agreement: Agreement
+    """How far the traces agree, the simulator's first."""
 
     @property
     def differences(self) -> list[float]:
@@ -143,9 +148,9 @@ class XenLab:
             if calibration is None:
                 sim = window.host.run(set=[*window.overrides, *FREE], trace=trace)
             else:
-                sim = calibration.host(window, found.summary["ticks"]).run(trace=trace)
+                sim = calibration.host(window, found.ticks).run(trace=trace)
             with core_errors():
-                agreement = json.loads(_core.agreement(str(trace), str(found.trace)))
+                agreement: Agreement = json.loads(_core.agreement(str(trace), str(found.trace)))
             trace.unlink()
             self._compared[key] = Compared(sim, found.run, agreement)
         return self._compared[key]
@@ -157,7 +162,7 @@ class XenLab:
         """
         found, trace = self.found(window), self._directory / f"{window.name}.jobs.laxtrace"
         calibration = Calibration((costs,) * len(MEASURED))
-        run = calibration.host(window, found.summary["ticks"]).run(trace=trace)
+        run = calibration.host(window, found.ticks).run(trace=trace)
         job_ns = guests.job_cost_ns(trace, found.trace, len(run.domains))
         trace.unlink()
         return job_ns
@@ -169,7 +174,7 @@ class XenLab:
         Raises NoRunError if nothing came of the window.
         """
         if window.name not in self._sensitivity:
-            ticks = self.found(window).summary["ticks"]
+            ticks = self.found(window).ticks
             calibration = self.calibration or Calibration.free()
             runs = (
                 calibration.longer(nudge_ns).host(window, ticks).run()
@@ -192,16 +197,16 @@ def try_row(what: str, published: Value, make: Callable[..., Row], *arguments: o
         return Row(what, published, "no run", "differs", str(reason))
 
 
-def needs_of(trace: Path) -> dict[str, Any]:
-    """How many decisions and switches a trace has and needs: `Needs` of crates/laxity-trace."""
+def needs_of(trace: Path) -> Needs:
+    """How many decisions and switches a trace has and needs."""
     with core_errors():
-        needs: dict[str, Any] = json.loads(_core.needs(str(trace)))
+        needs: Needs = json.loads(_core.needs(str(trace)))
     return needs
 
 
 def _found(run: Run) -> Found:
     assert run.trace is not None  # noqa: S101, for the types: runs on Xen are traced.
-    summary = json.loads(run.trace.with_suffix(SUMMARY).read_text("utf-8"))
+    summary: RunSummary = json.loads(run.trace.with_suffix(SUMMARY).read_text("utf-8"))
     return Found(run, run.trace, summary)
 
 

@@ -40,7 +40,7 @@ def derive(lab: XenLab) -> Calibration:
     for window in windows(lab.quick):
         found = lab.found(window)
         decision_ns, switch_ns = costs.measured(found)
-        tick_ns = guests.tick_costs_ns(found.trace, found.summary["ticks"])
+        tick_ns = guests.tick_costs_ns(found.trace, found.ticks)
         of_policy = Costs(
             Quantiles.of(decision_ns),
             Quantiles.of(switch_ns),

@@ -30,9 +30,10 @@ from laxity_reproduce.rt_xen.table_2 import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from laxity.resolved_schema import Task
+
     from laxity_reproduce.rt_xen.on_xen.boots import Compared, XenLab
     from laxity_reproduce.rt_xen.on_xen.window import Window
-    from laxity_reproduce.rt_xen.table_2 import Task
 
 NORMAL = "normal"
 

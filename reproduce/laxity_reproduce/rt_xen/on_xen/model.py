@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from laxity.host import Host
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from laxity.resolved_schema import Domain
+    from laxity.resolved_schema import Domain, Task
 
     from laxity_reproduce.rt_xen.on_xen.window import Window
 
@@ -150,7 +150,7 @@ class Calibration:
     @classmethod
     def parse(cls, text: str, ticks: str) -> Calibration:
         """From what `text` and `ticks` return."""
-        content: dict[str, Any] = tomllib.loads(text) | tomllib.loads(ticks)
+        content = tomllib.loads(text) | tomllib.loads(ticks)
         costs = (
             Costs(
                 Quantiles.parse(content[policy]["schedule"]),
@@ -193,10 +193,10 @@ class Calibration:
 
 
 def _domain(domain: Domain, tick: Mapping[str, int], costs: Costs) -> list[str]:
-    given: Mapping[str, Any] = domain["parameters"]
+    given = domain["parameters"]
     lines = ["[[domain]]", f'name = "{domain["name"]}"', f"vcpus = {len(domain['vcpus'])}"]
-    lines += [f'{key} = "{given[f"{key}_ns"]} ns"' for key in ("budget", "period")]
-    lines += [f"{key} = {given[key]}" for key in ("priority", "weight")]
+    lines += [f'budget = "{given["budget_ns"]} ns"', f'period = "{given["period_ns"]} ns"']
+    lines += [f"priority = {given['priority']}", f"weight = {given['weight']}"]
     lines += [f"extratime = {str(given['extratime']).lower()}", f"cap = {given['cap_percent']}"]
     tasks = ", ".join(_task(task, costs) for task in domain["tasks"])
     lines.append(f"tasks = [{tasks}]")
@@ -207,8 +207,13 @@ def _domain(domain: Domain, tick: Mapping[str, int], costs: Costs) -> list[str]:
     return lines
 
 
-def _task(task: Mapping[str, Any], costs: Costs) -> str:
+def _task(task: Task, costs: Costs) -> str:
     cost_ns = max(1, min(task["cost_ns"] + costs.job_ns, task["deadline_ns"]))
-    keys = ("period", "deadline", "offset")
-    times = [f'cost = "{cost_ns} ns"', *(f'{key} = "{task[f"{key}_ns"]} ns"' for key in keys)]
-    return f'{{ name = "{task["name"]}", {", ".join(times)}, vcpu = {task["vcpu"]} }}'
+    times = {
+        "cost": cost_ns,
+        "period": task["period_ns"],
+        "deadline": task["deadline_ns"],
+        "offset": task["offset_ns"],
+    }
+    pairs = ", ".join(f'{key} = "{ns} ns"' for key, ns in times.items())
+    return f'{{ name = "{task["name"]}", {pairs}, vcpu = {task["vcpu"]} }}'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity.host import Host
 
@@ -93,7 +93,7 @@ def listed(values: Sequence[float], digits: int = 2) -> list[float]:
     return [round(float(value), digits) for value in values]
 
 
-def published_table_1(column: str) -> dict[str, Any]:
+def published_table_1(column: str) -> dict[str, float]:
     """A line of the paper's Table 1, by policy."""
     facts = FACTS["table_1"]
     return dict(zip(facts["policy"], facts[column], strict=True))

@@ -1,0 +1,139 @@
+"""What is observed of a host, as JSON.
+
+Written by tools/build/python_types.py. Do not edit.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+
+class Costs(TypedDict):
+    """What a decision costs on average, ns."""
+
+    schedule_ns: int
+    """A decision that leaves who runs."""
+    context_switch_ns: int
+    """What a decision costs more that changes who runs."""
+    measured: int
+    """The number of decisions with a cost; 0 if the trace has no costs."""
+
+
+class Task(TypedDict):
+    """A periodic task."""
+
+    offset_ns: int
+    """The first arrival, ns from the start of the trace; below the period."""
+    period_ns: int
+    """Between arrivals."""
+    cost_ns: int
+    """The CPU time of a job, by least squares over all busy periods."""
+    alone_ns: list[int] | None
+    """The least and the most that a job took which was alone in its busy period; none where none
+    was."""
+    arrivals: int
+    """Arrivals within the trace."""
+    wakes: int
+    """Those of them that woke the VCPU."""
+    jitter_ns: int
+    """How far a wake was from its arrival at most."""
+
+
+class Recognized(TypedDict):
+    """The tasks of a VCPU, and how well they explain it."""
+
+    tasks: list[Task]
+    """From the shortest period to the longest."""
+    explained: float
+    """The part of the wakes that are arrivals."""
+    rest: float
+    """The part of the work that differs from what the tasks say."""
+
+
+class NothingLoad(TypedDict):
+    """It never ran."""
+
+    kind: Literal["nothing"]
+
+
+class EndlessLoad(TypedDict):
+    """It never slept: it takes what it gets."""
+
+    kind: Literal["endless"]
+
+
+class TasksLoad(Recognized):
+    """Periodic tasks."""
+
+    kind: Literal["tasks"]
+
+
+class BurstsLoad(TypedDict):
+    """It works and sleeps without a period that could be found."""
+
+    kind: Literal["bursts"]
+
+    run_ns: int
+    """The mean work of a busy period, ns."""
+    idle_ns: int
+    """The mean time from one busy period to the next, ns."""
+
+
+Load = NothingLoad | EndlessLoad | TasksLoad | BurstsLoad
+"""What a VCPU does."""
+
+
+class Vcpu(TypedDict):
+    """What is known of a VCPU."""
+
+    load: Load
+    """What it does."""
+    work_ns: int
+    """The time that it ran, decisions not counted."""
+    cpus: list[int]
+    """The CPUs on which it ran."""
+
+
+class Domain(TypedDict):
+    """What is known of a domain."""
+
+    name: str
+    """Its name in the trace."""
+    vcpus: list[Vcpu]
+    """By their numbers."""
+
+
+class Observation(TypedDict):
+    """What a trace tells of a host."""
+
+    duration_ns: int
+    """How long the trace is."""
+    costs: Costs
+    """What decisions cost."""
+    domains: list[Domain]
+    """In the order of the trace."""
+
+
+class Thread(TypedDict):
+    """A thread that a recording has."""
+
+    thread: int
+    """Its number on the host."""
+    name: str
+    """Its name, as the kernel cuts it: 15 bytes."""
+    priority: int
+    """Its priority in the kernel: below 0 under `SCHED_DEADLINE`, 0 to 98 under `SCHED_FIFO` and
+    `SCHED_RR`, where 0 is the highest, and from 100 on in the fair class."""
+
+
+class Survey(TypedDict):
+    """What a recording is of."""
+
+    cpus: int
+    """One more than the highest number of a CPU."""
+    from_ns: int
+    """The times of the first and of the last event, by the clock of the recording."""
+    to_ns: int
+    """The end."""
+    threads: list[Thread]
+    """The threads that ran, by number."""
