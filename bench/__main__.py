@@ -141,11 +141,11 @@ def _speed_section(simso: Spread, speeds: list[Speed]) -> list[str]:
         "",
         *_paragraph(
             f"""
-        Speeds are model seconds a second, without a trace, in runs of 300 model seconds: the median (least to
-        greatest) of {measure.ROUNDS} rounds, in which SimSo and all hosts take turns. *Run* is the whole
-        call of `laxity.Host.run`, and *engine* the simulation in it; the ratio is
-        *run* divided by SimSo's speed on the flat host in the same round. SimSo 0.8.5, flat host:
-        {_spread(simso, 1)}.
+        Speeds are model seconds a second, without a trace, in runs of 300 model seconds: the median
+        (least to greatest) of {measure.ROUNDS} rounds, in which SimSo and all hosts take turns.
+        *Run* is the whole call of `laxity.Host.run`, and *engine* the simulation in it; the ratio
+        is *run* divided by SimSo's speed on the flat host in the same round. SimSo 0.8.5, flat
+        host: {_spread(simso, 1)}.
             """
         ),
         *_table(
@@ -255,9 +255,10 @@ def _scaling_section(scalings: list[Scaling]) -> list[str]:
         "",
         *_paragraph(
             f"""
-        The ratio is the speed of a sweep on {measure.SWEEP_THREADS} threads to that on one, for the whole
-        call of `laxity.Host.sweep`, by turns. *Possible* is the speed at which this machine runs, at the
-        same time, {measure.SWEEP_THREADS} independent processes that do the sweep on one thread each.
+        The ratio is the speed of a sweep on {measure.SWEEP_THREADS} threads to that on one, for the
+        whole call of `laxity.Host.sweep`, by turns. *Possible* is the speed at which this machine
+        runs, at the same time, {measure.SWEEP_THREADS} independent processes that do the sweep on
+        one thread each.
             """
         ),
         *_table(
@@ -299,10 +300,11 @@ def _curve_section(vcpu_curves: list[Curve], task_curves: list[Curve]) -> list[s
         "",
         *_paragraph(
             f"""
-        Costs are nanoseconds an event, the least of {measure.CURVE_RUNS} runs. The hosts of one table have as
-        many events a second, whatever their size. *Growth* is the slope of the cost over log n in
-        the upper half of the sizes, divided by that in the lower half: 1 is growth as log n, values up to
-        {GROWTH} count as such because of caches, and growth as n is 10 and more.
+        Costs are nanoseconds an event, the least of {measure.CURVE_RUNS} runs. The hosts of one
+        table have as many events a second, whatever their size. *Growth* is the slope of the cost
+        over log n in the upper half of the sizes, divided by that in the lower half: 1 is growth as
+        log n, values up to {GROWTH} count as such because of caches, and growth as n is 10 and
+        more.
             """
         ),
         "VCPUs on one CPU, with ten tasks each:",
@@ -345,9 +347,9 @@ def _schedule_section(calls: list[dict[str, Any]]) -> list[str]:
         "",
         *_paragraph(
             f"""
-        Times are nanoseconds, mean / median / 99th percentile over calls that are timed one by one, less the
-        time to read the clock ({calls[0]["clock_ns"]} ns). Every call of `schedule`
-        here changes which VCPU runs. The goal is for the median of `schedule`.
+        Times are nanoseconds, mean / median / 99th percentile over calls that are timed one by one,
+        less the time to read the clock ({calls[0]["clock_ns"]} ns). Every call of `schedule` here
+        changes which VCPU runs. The goal is for the median of `schedule`.
             """
         ),
         *_table(
@@ -381,9 +383,9 @@ def _bandwidth_section(allocations: list[Allocation], drops: list[dict[str, Any]
         "",
         *_paragraph(
             f"""
-        One allocation of oversubscribed claims, in us: the median. *Growth* is the cost divided by n log n
-        with {most:,} claims, relative to {asked_at:,}: 1 is log-linear, and values up to {LOG_LINEAR} count as such
-        because of caches.
+        One allocation of oversubscribed claims, in us: the median. *Growth* is the cost divided by
+        n log n with {most:,} claims, relative to {asked_at:,}: 1 is log-linear, and values up to
+        {LOG_LINEAR} count as such because of caches.
             """
         ),
         *_table(
@@ -396,8 +398,8 @@ def _bandwidth_section(allocations: list[Allocation], drops: list[dict[str, Any]
         *lines,
         *_paragraph(
             """
-        Packets of 1,400 bytes are dropped at one place after the other, in network namespaces. CPU time is
-        that of the sending thread, which carries a packet all the way.
+        Packets of 1,400 bytes are dropped at one place after the other, in network namespaces. CPU
+        time is that of the sending thread, which carries a packet all the way.
             """
         ),
         *_table(

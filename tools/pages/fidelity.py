@@ -63,8 +63,8 @@ the lab, and with the ticks, phases and credits that Xen's trace shows.
 
 *Miss points* is the largest difference between the miss ratios of a domain of the host, in
 percentage points. *Same VCPU* is the share of time in which the CPU runs the same VCPU in both, or
-is idle in both. The goals are at most {points:g} points in 95 % of all windows (a window is a domain
-of a host), and the same VCPU for {same:g} % of the time.
+is idle in both. The goals are at most {points:g} points in 95 % of all windows (a window is a
+domain of a host), and the same VCPU for {same:g} % of the time.
 
 The cause of the difference under credit was traced on one host (seed 20): guests that wake at one
 instant queue in the order in which Xen's timers wake them, where the simulator takes the order of

@@ -31,9 +31,10 @@ after, of which the hosts themselves are up to 2. Emulation is far slower than a
 times show which steps there are to wait for, and not how long they take on a real host.
 
 A guest sends consecutive numbers, ten a second. The power of the first host is cut at a random
-moment of an epoch. *Seen and sent again* counts the numbers that a listener had from the first host
-and that the guest on the second one, which goes on from the last checkpoint, sends once more: output
-that was seen is undone. *Held and never seen* counts those that were held when the host failed.
+moment of an epoch. *Seen and sent again* counts the numbers that a listener had from the first
+host and that the guest on the second one, which goes on from the last checkpoint, sends once more:
+output that was seen is undone. *Held and never seen* counts those that were held when the host
+failed.
 """
 
 SECTION = """

@@ -285,7 +285,11 @@ def rows(mode: Mode, done: Failover) -> list[tuple[str, str, str]]:
         ("output held, median", second(done.delay_p50_s), HELD[mode]),
         ("output held, longest", second(done.delay_max_s), ""),
         ("power cut after checkpoint", str(done.checkpoint), ""),
-        ("from the power cut to the takeover", second(done.detection_s), f"{WAITS_S[mode]} s of silence"),
+        (
+            "from the power cut to the takeover",
+            second(done.detection_s),
+            f"{WAITS_S[mode]} s of silence",
+        ),
         ("from the power cut until xl was done", second(done.running_s), ""),
         ("from the power cut to the first number", second(done.silence_s), ""),
         ("last number of the first host", str(done.last), ""),
