@@ -99,11 +99,11 @@ def _speed_section(simso: Spread, speeds: list[Speed]) -> list[str]:
         "",
         *page.paragraph(
             f"""
-        Model seconds a second, without a trace, 300 model seconds at a time: the median (least to
-        greatest) of {measure.ROUNDS} rounds, in which SimSo and all hosts take turns. *Run* is all
-        that a caller of `laxity.Host.run` waits for, *engine* the simulation in it; the ratio is
-        *run* against SimSo on the flat host in the same round. SimSo 0.8.5, flat host:
-        {page.spread(simso, 1)}.
+        Speeds are model seconds a second, without a trace, in runs of 300 model seconds: the median
+        (least to greatest) of {measure.ROUNDS} rounds, in which SimSo and all hosts take turns.
+        *Run* is the whole call of `laxity.Host.run`, and *engine* the simulation in it; the ratio
+        is *run* divided by SimSo's speed on the flat host in the same round. SimSo 0.8.5, flat
+        host: {page.spread(simso, 1)}.
             """
         ),
         *page.table(
@@ -158,9 +158,9 @@ def _trace_section(traces: list[TraceCost]) -> list[str]:
         "",
         *page.paragraph(
             """
-        How many times as long a run takes that is traced into a file, by turns with one that is
-        not. *Written*: when the run returns and the operating system has the records. *On disk*:
-        when the disk has them, too.
+        The ratio is the time of a run that is traced into a file to that of one without a trace, by
+        turns. *Written* ends when the run returns and the operating system has the records, and *on
+        disk* when the disk has them too.
             """
         ),
         *page.table(
@@ -213,10 +213,10 @@ def _scaling_section(scalings: list[Scaling]) -> list[str]:
         "",
         *page.paragraph(
             f"""
-        How many times as fast a sweep is on {measure.SWEEP_THREADS} threads as on one: all that a
-        caller of `laxity.Host.sweep` waits for, by turns. *Possible* is what this machine gives at
-        the same time to {measure.SWEEP_THREADS} processes that have nothing to do with each other
-        and do the sweep on one thread each.
+        The ratio is the speed of a sweep on {measure.SWEEP_THREADS} threads to that on one, for the
+        whole call of `laxity.Host.sweep`, by turns. *Possible* is the speed at which this machine
+        runs, at the same time, {measure.SWEEP_THREADS} independent processes that do the sweep on
+        one thread each.
             """
         ),
         *page.table(
@@ -258,10 +258,11 @@ def _curve_section(vcpu_curves: list[Curve], task_curves: list[Curve]) -> list[s
         "",
         *page.paragraph(
             f"""
-        Nanoseconds an event, the least of {measure.CURVE_RUNS} runs. The hosts of one table have as
-        many events a second, whatever their size. *Growth* is how steep the cost is over log n in
-        the upper half of the sizes, against the lower half: 1 is growth as log n, up to {GROWTH} is
-        taken for it (caches), growth as n is 10 and more.
+        Costs are nanoseconds an event, the least of {measure.CURVE_RUNS} runs. The hosts of one
+        table have as many events a second, whatever their size. *Growth* is the slope of the cost
+        over log n in the upper half of the sizes, divided by that in the lower half: 1 is growth as
+        log n, values up to {GROWTH} count as such because of caches, and growth as n is 10 and
+        more.
             """
         ),
         "VCPUs on one CPU, with ten tasks each:",
@@ -304,9 +305,9 @@ def _schedule_section(calls: list[Calls]) -> list[str]:
         "",
         *page.paragraph(
             f"""
-        Nanoseconds, mean / median / 99th percentile over calls that are timed one by one; what it
-        takes to read the clock ({calls[0]["clock_ns"]} ns) is taken off. Every call of `schedule`
-        here changes who runs. Asked for is the median of `schedule`.
+        Times are nanoseconds, mean / median / 99th percentile over calls that are timed one by one,
+        less the time to read the clock ({calls[0]["clock_ns"]} ns). Every call of `schedule` here
+        changes which VCPU runs. The goal is for the median of `schedule`.
             """
         ),
         *page.table(
@@ -340,9 +341,9 @@ def _bandwidth_section(allocations: list[Allocation], drops: list[Dropped]) -> l
         "",
         *page.paragraph(
             f"""
-        One allocation of oversubscribed claims, in us: the median. *Growth* is how much more a
-        claim costs among {most:,} than among {asked_at:,}, over n log n: 1 is log-linear, up to
-        {LOG_LINEAR} is taken for it (caches).
+        One allocation of oversubscribed claims, in us: the median. *Growth* is the cost divided by
+        n log n with {most:,} claims, relative to {asked_at:,}: 1 is log-linear, and values up to
+        {LOG_LINEAR} count as such because of caches.
             """
         ),
         *page.table(
@@ -355,8 +356,8 @@ def _bandwidth_section(allocations: list[Allocation], drops: list[Dropped]) -> l
         *lines,
         *page.paragraph(
             """
-        CPU time of a packet of 1,400 bytes that is dropped, by where, in network namespaces and in
-        turn: the sending thread's, in which all of a packet's way lies.
+        Packets of 1,400 bytes are dropped at one place after the other, in network namespaces. CPU
+        time is that of the sending thread, which carries a packet all the way.
             """
         ),
         *page.table(

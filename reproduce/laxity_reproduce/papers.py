@@ -177,7 +177,7 @@ def run(
     if substrates.of(on).is_model:
         return _simulated(paper, experiment, quick, seeds, progress, workers)
     if workers is not None:
-        raise InputError("workers simulate, and nothing else", "leave --workers and --cluster out")
+        raise InputError("workers only simulate", "leave --workers and --cluster out")
     label, of_substrate = substrates.of(on).label, MEASURED.get(on, {})
     if paper not in of_substrate:
         there = f"there are {' and '.join(of_substrate)}; " if of_substrate else ""

@@ -187,8 +187,8 @@ class Reproduction:
         if same < len(rows) or measured:
             parts.append(
                 Text(
-                    f"Every reason in full, and {number(measured, 'measurement')}: with -o DIR in "
-                    "the report, with --docs PAGE there",
+                    "-o DIR writes a report, and --docs PAGE a page, with every reason in full"
+                    f" and {number(measured, 'measurement')}",
                     "dim",
                 )
             )

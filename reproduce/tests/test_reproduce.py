@@ -476,7 +476,7 @@ def test_one_reason_is_told_once() -> None:
     text = text_of(Reproduction("p", "P", 2, quick=False, experiments=[experiment]), 80)
     assert text.count("the same cause") == 1
     assert re.search(r"^e +2  the same cause", text, re.MULTILINE)
-    assert "and 1 measurement: with -o DIR" in text
+    assert "with every reason in full and 1 measurement" in " ".join(text.split())
     assert "--quick" not in text
 
 

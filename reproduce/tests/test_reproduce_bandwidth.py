@@ -48,7 +48,7 @@ def test_what_was_asked_for(quick: Reproduction) -> None:
     # Class 1 loses what its maximum forbids; nothing is idle where no maximum forbids it.
     assert throughput.least_loss_percent() == pytest.approx(100 / 6)
     assert row(quick, "figure-4", "Laxity: class 1 loss").ours == pytest.approx(100 / 6, abs=0.5)
-    assert row(quick, "figure-4", "nothing idle").verdict == "reproduced"
+    assert row(quick, "figure-4", "no idle bandwidth").verdict == "reproduced"
     assert row(quick, "figure-3", "class 1: loss").verdict == "reproduced"
     # The paper's algorithm as printed gives figure 4's rates, and not its loss.
     assert row(quick, "figure-4", "for the first time").verdict == "reproduced"

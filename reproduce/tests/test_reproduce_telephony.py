@@ -167,7 +167,7 @@ def test_the_best_of_a_set() -> None:
 
 def test_where_packets_went() -> None:
     assert "100 % at the netback" in point([5], [1]).where
-    assert "nothing is dropped" in point([0], [1]).where
+    assert "no packet is dropped" in point([0], [1]).where
 
 
 # Figures

@@ -55,23 +55,23 @@ SAME_PERCENT = 95.0
 HEAD = """\
 # Fidelity: random hosts in the simulator and on real Xen
 
-Written by `make fidelity-hosts`, of {hosts} random hosts: {domains} domains of one to {tasks}
+Written by `make fidelity-hosts`, with {hosts} random hosts: {domains} domains of one to {tasks}
 tasks, tasks' periods {task_periods} ms, budgets' periods {periods} ms, loads {least} to {most} % of
-the one CPU, {duration} s. Nothing was calibrated on them. Each runs once on the emulated machine of
-the lab and once in the simulator, as `laxity fidelity` does it: with the known costs of the lab,
-and the ticks, phases and credits that Xen's trace shows.
+the one CPU, {duration} s. Nothing was calibrated on them. Each host runs once on the emulated
+machine of the lab and once in the simulator, as `laxity fidelity` does it: with the known costs of
+the lab, and with the ticks, phases and credits that Xen's trace shows.
 
-*Miss points* is the greatest difference of miss ratios of any of the host's domains, in percentage
-points. *Same VCPU* is the share of time in which the CPU runs the same VCPU in both, or nobody in
-both. Asked for are at most {points:g} points in 95 % of all windows (a domain of a host), and
-{same:g} % of the time.
+*Miss points* is the largest difference between the miss ratios of a domain of the host, in
+percentage points. *Same VCPU* is the share of time in which the CPU runs the same VCPU in both, or
+is idle in both. The goals are at most {points:g} points in 95 % of all windows (a window is a
+domain of a host), and the same VCPU for {same:g} % of the time.
 
-Where the two part under credit was traced on one host (seed 20): guests that wake at one instant
-queue in the order in which Xen's timers wake them. The simulator takes the order of the file, and
-at high load the order stays. No host under scheduler S was traced, whose queues are those of
-credit. Under credit2, traced on seed 4, the order of turns is the same for the first 34 ms. Turns
-drift apart meanwhile, by 0.13 ms at the first block after 13 ms: on Xen a guest gets less done in a
-turn than the known costs say.
+The cause of the difference under credit was traced on one host (seed 20): guests that wake at one
+instant queue in the order in which Xen's timers wake them, where the simulator takes the order of
+the file, and at high load the order stays. Scheduler S has the queues of credit; no host under it
+was traced. Under credit2, traced on seed 4, the order of turns is the same for the first 34 ms.
+Turns drift apart meanwhile, by 0.13 ms at the first block after 13 ms: on Xen a guest gets less
+done in a turn than the known costs say.
 
 | policy | hosts | windows within {points:g} points | worst, points | same VCPU: median | least |
 |---|--:|--:|--:|--:|--:|

@@ -39,11 +39,11 @@ HEAD = """\
 Written by `make results-lending`, in which `SEEDS=5` takes the first 5 task sets of each kind. The
 hosts are those of RT-Xen's figure 6 (EMSOFT 2011), with the costs of its table 1, event-driven, for
 60 s; the sporadic server's costs stand for those of lending. All policies with budgets have
-`extratime`; credit has a time slice of 1 ms. Each value is the mean over task sets. The limit is
-all tasks in one guest that has the whole CPU, without budgets and without any cost of switches:
-under EDF, which misses nothing up to a utilization of 1, and rate-monotonic, which in overload is
-late with few tasks instead of with all. (Periods are whole milliseconds, so that task sets of a
-load of 100 % have somewhat more or less than the CPU can do.)
+`extratime`; credit has a time slice of 1 ms. Each value is the mean over task sets. The
+limit has all tasks in one guest with the whole CPU, without budgets and without costs of switches,
+once under EDF, which misses no deadline up to a utilization of 1, and once rate-monotonic, where
+few tasks are late in overload instead of all. (Periods are whole milliseconds, so a task set of a
+load of 100 % has a utilization somewhat above or below 1.)
 """
 
 

@@ -60,16 +60,17 @@ HEAD = """\
 
 Written by `make observe-hosts`. Random hosts of {domains} domains with one to {tasks} tasks each
 (periods {periods} ms, loads {least} to {most} % of the one CPU, {duration} s) run on the emulated
-machines of the labs: real Xen, and Linux with KVM. No such host was looked at before. `laxity
-observe` gets the trace of who ran when, and how the host is configured, and no task. Its host file
-is then run in the simulator.
+machines of the labs: real Xen, and Linux with KVM. None of them was used while `observe` was
+written. `laxity observe` gets the trace of which VCPU ran when, and the configuration of the host
+without its tasks. The simulator then runs the host file that `laxity observe` writes.
 
-A task is *found* if the host file has one of its domain whose period is within {period:g} %. Tasks
-that are no task of the host are *more*. Tasks of one period in one domain are released together
-here, and count as one: the VCPU alone does not tell them apart. A cost counts if it is within
-{cost:g} %; what the guest's kernel does for a job counts as the job's. The miss ratio of a domain
-counts if that of the model is within {miss:g} percentage points of what the guests reported. The
-aim is that every task is found, every cost and every domain counts, and there is none more.
+A task is *found* if the host file has a task of the same domain with a period within {period:g} %.
+*More* counts the tasks of the host file that the host does not have. Tasks of one domain with the
+same period are released together here, and count as one task, since the VCPU alone does not tell
+them apart. *Costs* counts the found tasks with a cost within {cost:g} %; the work of the guest's
+kernel for a job belongs to the job. *Miss ratios* counts the domains whose miss ratio in the model
+is within {miss:g} percentage points of what the guests reported. The aim is that every task is
+found with its cost, that no task is more, and that the miss ratio of every domain counts.
 {missing}
 | on | hosts | tasks | found | costs | more | domains | miss ratios | worst, points |
 |---|--:|--:|--:|--:|--:|--:|--:|--:|
@@ -78,7 +79,7 @@ aim is that every task is found, every cost and every domain counts, and there i
 EACH = """
 ## Each host
 
-Periods and costs are those of the task that is off by most, of those that were found.
+Periods and costs are those of the found task with the largest error.
 
 | on | policy | seed | load | found | more | period off | cost off | miss points, by domain |
 |---|---|--:|--:|--:|--:|--:|--:|---|

@@ -25,11 +25,12 @@ Written by `make results-protection`, with guests under emulation (TCG) on {cpus
 
 ## Where the time of a checkpoint goes
 
-`before` is from the order to save until the guest stands still; `pause` is all of `devices`, `find`
-and `copy`, the cut of its output, and QEMU's own share; `resume` follows it. Nothing was measured
-with KVM: there the guest itself is faster and changes more in an epoch, and what QEMU and the
-daemon do in a pause is the same. Without the tracker (`comparison`) all memory is held against
-fingerprints. For 512 MiB that takes nearly an epoch: the guest hardly runs, and changes little.
+`before` is the time from the order to save until the guest stands still. `pause` contains
+`devices`, `find` and `copy`, the cut of the guest's output, and QEMU's own share; `resume` follows
+it. Nothing was measured with KVM: there the guest is faster and changes more in an epoch, and what
+QEMU and the daemon do in a pause is the same. Without the tracker (`comparison`) all memory is
+compared with fingerprints. For 512 MiB the comparison takes nearly an epoch, so the guest hardly
+runs, and changes little.
 
 ```text
 {pause}
@@ -37,8 +38,8 @@ fingerprints. For 512 MiB that takes nearly an epoch: the guest hardly runs, and
 
 ## Failures
 
-Guests of 96 MiB, hosts killed at steps of the protocol and at random moments; each answer that a
-client has seen must be known to whoever answers next.
+Guests have 96 MiB, and hosts are killed at steps of the protocol and at random moments. The guest
+that answers next must know each answer that a client has seen.
 
 ```text
 {failovers}
@@ -46,9 +47,9 @@ client has seen must be known to whoever answers next.
 
 ## A database
 
-A guest of 96 MiB runs SQLite on ext4, with a rollback journal, on virtio-blk; a host is killed each
-time, and each transaction that a client was told of must be in the database of the dead host and of
-the survivor, of which SQLite's own check must find nothing wrong.
+A guest of 96 MiB runs SQLite on ext4, with a rollback journal, on virtio-blk, and a host is killed
+each time. Each transaction that was confirmed to a client must be in the database of the dead host
+and of the survivor, and SQLite's own check must accept both databases.
 
 ```text
 {database}

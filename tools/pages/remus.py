@@ -27,13 +27,14 @@ HEAD = """\
 
 Written by `make results-remus`: `laxity lab remus` with several seeds. Two emulated Xen hosts
 (TCG, one CPU each) on a computer with {cpus} CPUs; load average {before:.1f} before and {after:.1f}
-after, of which the hosts themselves are up to 2. The times are those of an emulation, which is far
-slower than a processor: they show what there is to wait for, and not for how long on a real host.
+after, of which the hosts themselves are up to 2. Emulation is far slower than a processor: the
+times show which steps there are to wait for, and not how long they take on a real host.
 
-A guest says numbers to whoever listens, ten a second. The first host's power is cut at a random
-moment of an epoch. *Said again* counts numbers that somebody had heard of the first host, and that
-the second one's guest, set back to its last checkpoint, says once more: what was seen is undone.
-*Never heard* are those that were held when the host failed.
+A guest sends consecutive numbers, ten a second. The power of the first host is cut at a random
+moment of an epoch. *Seen and sent again* counts the numbers that a listener had from the first
+host and that the guest on the second one, which goes on from the last checkpoint, sends once more:
+output that was seen is undone. *Held and never seen* counts those that were held when the host
+failed.
 """
 
 SECTION = """

@@ -26,9 +26,9 @@ CALLS = 20
 HEAD = """\
 # Voice quality: what loss costs
 
-Written by `make results-voice`: calls of 30 s with {delay:g} ms of delay, the default playout
-buffer, G.711 mu-law in packets of 20 ms. {calls} calls at each loss, packets lost at random (seeds
-from 0 on); the mean, and the worst and the best call.
+Written by `make results-voice`. Calls last 30 s, with {delay:g} ms of delay, the default playout
+buffer and G.711 mu-law in packets of 20 ms. Each loss has {calls} calls, with packets lost at
+random (seeds from 0 on). Each value is the mean, with the worst and the best call.
 
 | lost % | PESQ (P.862) | MOS-LQO (P.862.1) | that without concealment | R | E-model's MOS |
 |---|---|---|---|---|---|

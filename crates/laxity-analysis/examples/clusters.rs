@@ -100,13 +100,13 @@ fn main() {
     let (hosts, runs) = (number(1, 100), number(2, 20));
     println!(
         "# Several CPUs\n\nWritten by `make clusters`: {hosts} hosts a row, {runs} runs a host.\n\n\
-         Hosts under `rtds` have {VCPUS_PER_CPU} VCPUs for each CPU, which share all CPUs. *Load* is that of all\n\
-         budgets, of which guests use {USED_PERCENT} % with two tasks each. On every second host one guest of four\n\
-         always has work. *Accepted* hosts have every deadline guaranteed by `laxity check`. A host\n\
-         *never missed* if no run with drawn phases missed a deadline. *Guaranteed* is the part of the\n\
-         tasks of all hosts. *Response / bound* is the worst response found by the bound, in the median\n\
-         of all tasks with a bound. No response may be above its bound, and no accepted host may miss,\n\
-         or the command fails.\n"
+         Hosts under `rtds` have {VCPUS_PER_CPU} VCPUs for each CPU, which share all CPUs. *Load* is the\n\
+         utilization of all budgets; each guest uses {USED_PERCENT} % of its budget for two tasks. On every second host\n\
+         one guest in four is always busy. *Accepted* counts the hosts of which `laxity check` guarantees\n\
+         every deadline. A host *never missed* if no run with drawn phases missed a deadline.\n\
+         *Guaranteed* is the share of the tasks of all hosts whose deadlines are guaranteed. *Response /\n\
+         bound* is the worst response found divided by the bound, in the median of all tasks with a\n\
+         bound. The command fails if a response is above its bound, or if an accepted host misses.\n"
     );
     println!("| CPUs | costs | load | accepted | never missed | guaranteed | response / bound |");
     println!("|--:|---|--:|--:|--:|--:|--:|");

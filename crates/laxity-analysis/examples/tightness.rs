@@ -240,12 +240,12 @@ fn main() {
     let earlier = Earlier::read(std::env::args().nth(3));
     println!(
         "# Analysis\n\nWritten by `make tightness`: {hosts} hosts a row, {runs} runs a host.\n\n\
-         Whole hosts have the five domains of RT-Xen (EMSOFT 2011, table 3), with budgets of\n\
+         Hosts in the first table have the five domains of RT-Xen (EMSOFT 2011, table 3), with budgets of\n\
          {BUDGETS_PERCENT} % of the CPU in all, and five drawn tasks each, which use the stated part of the budgets.\n\
          A host *never missed* if no run of a search over the offsets of all tasks missed a deadline.\n\
-         *Response / bound* is the worst response found by the bound, in the median of all tasks with a\n\
-         bound. No response may be above its bound, and no accepted host may miss, or the command fails.\n\
-         *Before* is what the same command found with the analysis of commit 841644c.\n"
+         *Response / bound* is the worst response found divided by the bound, in the median of all tasks\n\
+         with a bound. The command fails if a response is above its bound, or if an accepted host misses.\n\
+         *Before* is the result of the same command with the analysis of commit 841644c.\n"
     );
     println!(
         "| policy | load | pattern | accepted | never missed | response / bound | accepted before | \

@@ -45,7 +45,7 @@ pub fn minimum_budget(host: &Host, number: usize) -> Option<i64> {
         tried.domains[number].parameters.budget_ns = budget_ns;
         is_accepted(&tried, number)
     };
-    // The whole period may be more than the others leave, and be refused where less is not.
+    // The whole period may exceed what other VCPUs leave, and be refused where a smaller budget is accepted.
     let most_ns = (0..8)
         .map(|eighths| period_ns - period_ns / 8 * eighths)
         .find(|&budget_ns| is_enough(budget_ns))?;

@@ -183,7 +183,7 @@ impl Cluster<'_> {
     fn decisions_per_event(&self) -> (Ns, Ns, Ns) {
         let vcpus = self.servers.len() as Ns;
         if self.cpus == 1 {
-            // Nobody who loses the CPU comes before who has it.
+            // A VCPU that loses the CPU does not come before the one that gets it.
             return (2, 4, 2 * vcpus + 1);
         }
         // Each VCPU may lose its CPU for it, and calls at once and when its state is saved.

@@ -43,7 +43,7 @@ pub(crate) struct GuestTask {
     pub jitter_ns: Ns,
     /// Arrives only at replenishments of its VCPU.
     pub bound: bool,
-    /// Comes before all tasks, whatever orders these; its own deadline is nobody's concern.
+    /// A tick precedes all tasks, whatever orders these, and its own deadline is not checked.
     pub is_tick: bool,
 }
 

@@ -141,7 +141,7 @@ pub(crate) struct Servers {
     pub servers: Vec<Server>,
     /// Rtds: how long before the end of its period each has its budget for sure, if it always has work.
     slacks_ns: Vec<Ns>,
-    /// A VCPU of which nothing but the budget changes, while the others stay as they are.
+    /// The VCPU whose budget varies, while all other VCPUs stay as they are.
     varied: Option<usize>,
     /// What takes the CPU away from it, which does not depend on its budget.
     known: RefCell<Vec<(Window, Contention)>>,
@@ -150,7 +150,7 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// The VCPUs of so many CPUs.
+    /// The VCPUs that share `cpus` CPUs.
     pub fn new(host: &Host, effort: Effort, cpus: usize, servers: Vec<Server>) -> Servers {
         let costs = &host.costs;
         let schedule_ns = Ns::from(costs.schedule.max_ns());

@@ -262,13 +262,13 @@ pub(crate) fn demanded(tasks: &[Workload], window_ns: Ns) -> Ns {
 pub(crate) struct Contention {
     /// Once.
     blocking_ns: Ns,
-    /// Decisions, and rivals of whom only the budget is known.
+    /// Decisions, and rivals with a known budget and unknown tasks.
     competitors: Rc<Vec<Competitor>>,
     /// The other rivals.
     rivals: Rc<Vec<Rival>>,
     /// Where the VCPU may run on several CPUs, what keeps all of them busy; then no others are rivals.
     everywhere: Option<Rc<Everywhere>>,
-    /// What is taken of every window at least: this part of it, and so many nanoseconds.
+    /// The least time that others take of every window: a part of the window, and a number of nanoseconds.
     least: (f64, f64),
 }
 

@@ -289,7 +289,7 @@ pub fn refusal(host: &Host, open: &Open) -> Option<Refusal> {
     None
 }
 
-/// Why no cost can be so much greater.
+/// The reason why costs cannot grow by the requested factor.
 fn refused_growth(host: &Host, open: &Open, request: Request) -> Option<Refusal> {
     let factor = request.growth();
     let tasks = (host.domains.iter().zip(&open.domains)).flat_map(|(domain, of)| {

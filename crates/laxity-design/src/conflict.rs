@@ -68,7 +68,8 @@ pub struct Impossible {
 /// that is given to the domain.
 type Place = (usize, usize, Option<usize>);
 
-/// Beyond so many demands in conflict, a relief is worked out only if it is no greater than the one before.
+/// The largest number of demands in conflict for which every relief is worked out. Beyond it, a relief is worked out
+/// only if it is no greater than the one before.
 const ALL_RELIEFS_MAX: usize = 8;
 
 /// Why a host has no design under any policy that may be chosen. Where only values are asked for, a conflict tells

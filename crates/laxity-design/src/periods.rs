@@ -101,7 +101,7 @@ pub(crate) fn least_budget_of(
     let grains_max = period_ns.div_euclid(grain_ns) + i64::from(period_ns % grain_ns != 0);
     let mut too_few = (at_least_ns - 1).div_euclid(grain_ns);
     let (mut grains, mut step) = (too_few + 1, 1);
-    // Most often little more is needed than what is known to be needed.
+    // The least budget is most often only a little above the known lower bound.
     loop {
         if grains >= grains_max {
             if !is_enough(period_ns) {

@@ -11,7 +11,7 @@ use crate::periods::{grain_ns, least_budget_of};
 use crate::request::{Aim, POLICIES, Request, prepared, with_policy};
 use crate::search::{Effort, TOLERANCE};
 
-/// Beyond so many domains other choices are not worked out.
+/// The largest number of domains for which other choices are worked out.
 const COMPARED_MAX: usize = 16;
 
 /// Points of the front between no room and the most.
@@ -67,7 +67,7 @@ pub struct Alternative {
     pub cpu_share: Option<f64>,
 }
 
-/// What so much room to grow costs.
+/// The CPU time that an amount of room to grow costs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Point {
     /// The factor by which every cost may be greater.
@@ -177,7 +177,7 @@ fn room(group: &Group, number: usize, index: usize, is_protected: bool) -> Room 
     }
 }
 
-/// What the other policies, and offsets that nobody knows, would have cost.
+/// The cost of the design under other policies, and with unknown offsets.
 pub(crate) fn alternatives(host: &Host, open: &Open, request: Request) -> Vec<Alternative> {
     if host.domains.len() > COMPARED_MAX || request.aim == Aim::MostRoom {
         return Vec::new();

@@ -18,10 +18,10 @@ use crate::audsley;
 use crate::group::{Group, fits, share};
 use crate::periods::{candidates, least_budget, least_budget_of, rounded};
 
-/// Up to so many domains, all orders are gone through.
+/// The largest number of domains for which the search tries all orders.
 const FEW: usize = 5;
 
-/// A design is not looked for beyond one that is this close to what is possible.
+/// The search ends at a design whose cost is this close to the lower bound, relative to it.
 pub(crate) const TOLERANCE: f64 = 2e-4;
 
 /// Periods of each of many domains, where it is asked only whether they hold.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use laxity_config::{Duration, Field, Name, Problem, Problems, Span, format_duration};
 
-/// Reports names that are missing, or the same. `what` is what has the name: "domain".
+/// Reports missing and duplicate names. `what` is the kind of thing that is named, such as "domain".
 pub(crate) fn unique<'f>(
     what: &str,
     names: impl Iterator<Item = (&'f Field<Name>, Span)>,

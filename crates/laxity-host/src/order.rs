@@ -148,7 +148,7 @@ fn telephony(
         let workload = host.domains[domain].workload.as_ref();
         through_driver(domain) && !matches!(workload, Some(Workload::Sender { .. }))
     };
-    // Without packets, whose absence is reported, nothing is said of who can be reached.
+    // Without packets, whose absence is reported, reachability is not checked.
     let reached = |domain| !has_packets || through_driver(domain);
     let link = link::resolve(&file.link, domains, reached, problems);
     let protected = |domain| host.calls.is_none() || serves(domain);

@@ -1,4 +1,4 @@
-//! Caches: what a VCPU finds of its own in the cache when it comes to a CPU, and what it has to get anew.
+//! Caches: the part of its working set that a VCPU finds in the cache of a CPU, and the part that it fetches again.
 //!
 //! A VCPU has a working set. It fetches the part that is not in the cache of its CPU as it works: until all is there,
 //! half of its time goes into fetching. What it fetches drives others' parts out of a cache that is full, in

@@ -33,7 +33,7 @@ pub trait Workloads {
     /// When something happens next that no VCPU does; [`NEVER`] if nothing does.
     fn next_ns(&self) -> i64;
 
-    /// Serves what comes first of what is due outside of VCPUs.
+    /// Serves the first of the due events outside of VCPUs.
     fn serve(&mut self, now: i64);
 
     /// A VCPU that got something new to do, or is to stand still; each is told once.
@@ -43,10 +43,10 @@ pub trait Workloads {
     /// do.
     fn current(&mut self, vcpu: usize, now: i64) -> Option<i64>;
 
-    /// The VCPU has worked for so long on its present step.
+    /// The VCPU has worked for `ns` on its present step.
     fn advance(&mut self, vcpu: usize, ns: i64);
 
-    /// Whether the VCPU, which runs, should leave what it does for something that came up.
+    /// Whether the running VCPU should leave its present step for newer work.
     fn is_to_switch(&self, vcpu: usize) -> bool;
 
     /// The VCPU has done its present step.

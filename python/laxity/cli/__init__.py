@@ -1,9 +1,8 @@
-"""The command line: takes words apart, calls the API, prints. Nothing is computed here.
+"""The command line parses words, calls the API and prints. It computes nothing itself.
 
 Each command is a module of this package, with a `Typer` named `app`; other distributions add theirs
 as `laxity.additions` says. A command's module is imported when the command is called or when its
-help is asked for, and itself imports what it works with only when it works, so that help comes at
-once.
+help is asked for, and itself imports what it needs only when it runs, so that help appears at once.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Commands(TyperGroup):
         return self.commands[cmd_name]
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Writes a sentence for each command, which is not made with all its options for that."""
+        """Writes a sentence for each command, without making the command with all its options."""
         apps = {name: _app_of(name) for name in self.list_commands(ctx)}
         rows = [(name, _summary(app)) for name, app in apps.items() if app]
         with formatter.section("Commands"):

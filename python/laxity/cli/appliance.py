@@ -19,14 +19,16 @@ def appliance(
         str, typer.Argument(metavar="NAME", help="signalling (Kamailio), or media (RTP relay).")
     ],
     directory: Annotated[
-        Path, typer.Option("-o", "--output", metavar="DIR", help="Where its two files go.")
+        Path, typer.Option("-o", "--output", metavar="DIR", help="The directory for its two files.")
     ] = Path("appliances"),
     users: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="For signalling: the users that may register and call, one USER:REALM:HA1 a "
-            "line, as htdigest writes them. Without it anybody may.",
+            help=(
+                "For signalling: the users that may register and call, one USER:REALM:HA1 a"
+                " line, as htdigest writes them. Without it, any user may."
+            ),
         ),
     ] = None,
 ) -> None:

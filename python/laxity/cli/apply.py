@@ -57,12 +57,12 @@ def apply(
         typer.Option(
             "--interrupts",
             metavar="NIC=CPUS",
-            help="The CPUs that take a network card's interrupts; may be repeated.",
+            help="The CPUs that handle a network card's interrupts; may be repeated.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a KVM host so: policy, parameters and CPUs of its guests' VCPUs, as the file says.
+    """Give a KVM host the policy, parameters and CPUs that a file states for its guests' VCPUs.
 
     Domains are running guests of the same name. Every old value is kept on the host before it
     changes. With libvirt, guests get their settings again when they start.

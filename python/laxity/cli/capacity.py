@@ -48,7 +48,7 @@ def capacity(
     remedies: Annotated[
         bool,
         typer.Option(
-            "--remedies", help="Also rank changes to the host by the streams that they carry."
+            "--remedies", help="Also rank changes to the host by the maximum load that they give."
         ),
     ] = False,
     on: Substrate,
@@ -56,12 +56,12 @@ def capacity(
     strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """How many streams does the host carry, and what gives out first?
+    """What is the maximum load of the host, and its first bottleneck?
 
-    Runs the host with more and fewer of them, each load with several seeds. Carried is the greatest
-    up to which every load that was tried holds the limits of [calls.acceptance]: loss, delay, and
-    the quality of the worst sampled stream. Exit code 1 if nothing is carried; with --strict, if
-    less is than the host file asks for.
+    Runs the host with different numbers of streams, each with several seeds. The maximum load is
+    the largest up to which every load that was tried keeps the limits of [calls.acceptance]: loss,
+    delay, and the quality of the worst sampled stream. Exit code 1 if no load does; with --strict,
+    if the maximum is below the load of the host file.
     """
     from laxity.host import Host
     from laxity.tables.capacity import capacity_table

@@ -27,15 +27,17 @@ def check(
     seed: SeedOption = None,
     budgets: Annotated[
         bool,
-        typer.Option("--budgets", help="Also the smallest budget of each domain at its period."),
+        typer.Option(
+            "--budgets", help="Also find the smallest budget of each domain at its period."
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Will every deadline hold? Bounds by analysis.
 
-    For each task a bound on its response time, and the test that gave it, before anything runs.
-    Calls are not analysed: it says so, and what to run instead. Exit code 1 unless all is
-    guaranteed.
+    Gives each task a bound on its response time, and names the test behind it, before anything
+    runs. Calls are not analysed: the output says so, and names the command to run instead. Exit
+    code 1 unless every deadline is guaranteed.
     """
     from laxity.host import Host
     from laxity.tables.check import check_table

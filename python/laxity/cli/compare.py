@@ -53,10 +53,10 @@ def compare(
     strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """One workload, several policies, one table.
+    """Compare several policies on one workload, in one table.
 
-    By default all policies that the file has parameters for; it says why the others are left out.
-    Each run on Xen has a boot of its own.
+    Compares by default all policies that the file has parameters for, and says why it leaves the
+    others out. On Xen, each run has its own boot.
     """
     from laxity.host import Host
     from laxity.workers import opened

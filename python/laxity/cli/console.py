@@ -38,12 +38,12 @@ def print_rich(renderable: RenderableType) -> None:
 
 
 def say(line: str) -> None:
-    """Tells how far work is that takes minutes."""
+    """Reports the progress of work that takes minutes."""
     print(line, file=sys.stderr, flush=True)
 
 
 def say_written(output: Path | None) -> None:
-    """Tells where the output is, and what makes a report of it."""
+    """Prints where the output is, and the command that makes a report of it."""
     if output is not None:
         # Rich would take brackets in a name for markup, and wrap a path that is to be copied.
         print(f"Written to {output}; laxity report {shlex.quote(str(output))} makes a page of it")
@@ -82,7 +82,7 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
 
 @contextmanager
 def status(what: str) -> Iterator[Callable[[str], None]]:
-    """Gives a function that shows what is being done, where there is a terminal."""
+    """Gives a function that shows the current step, where there is a terminal."""
     if not sys.stderr.isatty():
         yield silent
         return

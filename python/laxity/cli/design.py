@@ -44,21 +44,26 @@ def design(
     settings: SetOption = None,
     room: Annotated[
         bool,
-        typer.Option("--room", help="Find the most room for all costs to grow, not the least CPU."),
+        typer.Option(
+            "--room",
+            help=(
+                "Find the values with the most room for all costs to grow, instead of the least"
+                " CPU."
+            ),
+        ),
     ] = False,
     growth: Annotated[
         float | None,
         typer.Option(
             "--growth",
             metavar="FACTOR",
-            help="Find the least CPU with which every cost may be so many times what it is, such "
-            "as 1.2.",
+            help="Find the least CPU with which every cost may grow by this factor, such as 1.2.",
         ),
     ] = None,
     any_phase: Annotated[
         bool,
         typer.Option(
-            "--any-phase", help="Guarantee deadlines for any offsets, not those of the file."
+            "--any-phase", help="Guarantee deadlines for any offsets, instead of those of the file."
         ),
     ] = False,
     missed: Annotated[
@@ -75,19 +80,22 @@ def design(
         typer.Option(
             "--write",
             metavar="FILE",
-            help="Write the host file that holds here; the host files of a fleet, in a directory.",
+            help=(
+                "Write the host file with the values found to this file, or the host files of a"
+                " fleet to this directory."
+            ),
         ),
     ] = None,
     workers: WorkersOption = None,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Finds the budgets, periods, priorities and CPUs that hold with the least CPU time.
+    """Find the budgets, periods, priorities and CPUs that hold with the least CPU time.
 
     Values that the host file leaves out, or writes as "?", are found: every deadline is then
     guaranteed by analysis, and none is missed in a simulation with other seeds and phases. With
-    --missed, so many are missed at most. Says why, or which demands cannot hold together. Exit code
-    1 if nothing holds.
+    --missed, at most that part is missed. Says why, or which demands cannot hold together. Exit
+    code 1 if nothing holds.
 
     The guests of a fleet file are placed so that each of its hosts holds, also after the failure of
     any one host.

@@ -23,9 +23,10 @@ def diff(
     b: Annotated[Path, typer.Argument(metavar="B", help="Another.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Where do two traces part?
+    """Where do two traces differ first?
 
-    Exit code 0 if they do not: the same records of the same run, on whatever substrates.
+    Exit code 0 if they do not differ: both have the same records of the same run, whichever
+    substrates ran it.
     """
     from laxity import _core, tracefile
     from laxity.errors import core_errors

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from laxity.host import Host
 
 WATCHED = "10 s"
-"""How long a host that runs is watched unless --duration says it."""
+"""How long a running host is observed by default."""
 
 app = typer_app()
 
@@ -47,11 +47,11 @@ def doctor(
     duration: DurationOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What is known to go wrong with such a host, what does it cost, and what helps?
+    """Which known problems does a host have, what do they cost, and what helps?
 
-    Each finding is simulated: the host is run with and without the remedy, and what the remedy does
-    not improve is no finding. With --at in place of a file, the host that runs there is observed
-    for --duration, and what it does is what is simulated.
+    Each finding is simulated: the host runs with and without the remedy, and a problem that the
+    remedy does not improve is no finding. With --at in place of a file, the host that runs there is
+    observed for --duration, and a host that does the same is simulated.
     """
     from laxity.doctor.diagnosis import diagnose
     from laxity.errors import InputError

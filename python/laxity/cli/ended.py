@@ -1,9 +1,9 @@
 """How signals end a command: after it has removed what is temporary.
 
 The signals are those that a terminal, a service manager or `timeout` sends, and that of a standard
-stream which nobody reads any more. The process still ends by the signal, as other tools do. The
-signal of pipes itself is not left to the system, which would end the command for any pipe or socket
-that has lost its reader, and a browser, a worker or a guest that has gone away is no reason to end.
+stream that has lost its reader. The process still ends by the signal, as other tools do. SIGPIPE is
+not left to the system, which would end the command for any pipe or socket without a reader: the
+loss of a browser, a worker or a guest must not end it.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ app = typer_app()
     )
 )
 @with_substrates(
-    on=(ON, "xen", "What is held against"),
-    model=("--model", "sim", "What is compared with it"),
+    on=(ON, "xen", "The reference"),
+    model=("--model", "sim", "The model that is compared with it"),
 )
 def fidelity(
     *,
@@ -62,9 +62,9 @@ def fidelity(
 
     With --against TRACE: how well does the simulator predict what the host did?
 
-    Runs the host on both, with the same tasks: how many deadlines each misses, who runs when, when
-    jobs are complete. With -o each run is in the directory of its substrate, for report, trace and
-    diff.
+    Runs the host on both, with the same tasks, and compares how many deadlines each misses, which
+    VCPU runs when, and when jobs are complete. With -o each run is in the directory of its
+    substrate, for report, trace and diff.
     """
     from laxity.host import Host
     from laxity.observe.against import measure_against
@@ -73,7 +73,7 @@ def fidelity(
 
     if against is not None and on.name != "xen":
         raise InputError(
-            f"--on {on.name} and --against {against} say both what the host did",
+            f"--on {on.name} and --against {against} both give the run to compare with",
             "leave one of them out",
         )
     file = Host.load(host)

@@ -32,7 +32,10 @@ VariantOption = Annotated[
     typer.Option(
         "--variant",
         metavar="release|debug|measured",
-        help="Of the hypervisor: as on a host, with assertions, or with costs in its trace.",
+        help=(
+            "The build of the hypervisor: as on a host, with assertions, or with costs in its"
+            " trace."
+        ),
     ),
 ]
 
@@ -41,7 +44,7 @@ VariantOption = Annotated[
 def build(variant: VariantOption = "release") -> None:
     """Build the hypervisor and all that it boots.
 
-    What is there already and has not changed is kept. Prints the hypervisor's path.
+    Keeps what has not changed. Prints the hypervisor's path.
     """
     from laxity.lab import image
 
@@ -55,7 +58,7 @@ def build(variant: VariantOption = "release") -> None:
 def boot(
     host: Annotated[
         Path | None,
-        typer.Argument(metavar="HOST", help="Boot its policy, and its domains."),
+        typer.Argument(metavar="HOST", help="The host file whose policy and domains are booted."),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -68,24 +71,25 @@ def boot(
         typer.Option(
             "--mode",
             metavar="repeatable|live",
-            help="The same bytes every time, on one CPU; or time as on the wall.",
+            help="repeatable gives the same bytes every time, on one CPU; live runs in wall time.",
         ),
     ] = "repeatable",
     variant: VariantOption = "release",
     interactive: Annotated[
         bool,
         typer.Option(
-            "--interactive", help="A shell in dom0 on this terminal; Ctrl-A X turns it off."
+            "--interactive",
+            help="Open a shell in dom0 on this terminal; Ctrl-A X turns the machine off.",
         ),
     ] = False,
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", metavar="DIR", help="Where the console's log is left."),
+        typer.Option("-o", "--output", metavar="DIR", help="The directory for the console's log."),
     ] = Path("out/boot"),
 ) -> None:
     """Boot Xen with Laxity's scheduler, dom0, and a host's domains.
 
-    Without a host file: dom0 alone, under the deferrable server.
+    Without a host file, dom0 boots alone, under the deferrable server.
     """
     import tempfile
 
@@ -135,27 +139,30 @@ def boot(
 @app.command()
 def soak(
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="The same one repeats it.")
+        int, typer.Option("--seed", metavar="N", min=0, help="The seed of the random operations.")
     ] = 1,
     minutes: Annotated[
-        float, typer.Option("--minutes", metavar="M", min=0, help="In the machine's time.")
+        float,
+        typer.Option(
+            "--minutes", metavar="M", min=0, help="The length of the soak, in the machine's time."
+        ),
     ] = MINUTES,
     mode: Annotated[
         Mode,
         typer.Option(
             "--mode",
             metavar="repeatable|live",
-            help="The same bytes every time; or time as on the wall.",
+            help="repeatable gives the same bytes every time; live runs in wall time.",
         ),
     ] = "repeatable",
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", metavar="DIR", help="Where the console's log is left."),
+        typer.Option("-o", "--output", metavar="DIR", help="The directory for the console's log."),
     ] = Path("out/soak"),
 ) -> None:
-    """Do to domains and CPU pools, at random, whatever an administrator may do.
+    """Change domains and CPU pools at random, as an administrator may.
 
-    On the hypervisor with assertions, three CPUs and five guests. Fails if the hypervisor
+    Runs the hypervisor with assertions, on three CPUs with five guests. Fails if the hypervisor
     complains, a guest or VCPU stops, or a budget is not kept.
     """
     from laxity.lab import fingerprint
@@ -166,7 +173,7 @@ def soak(
     soaking.soak(seed, minutes, mode, output, say)
     machine = fingerprint.read(output)
     assert machine is not None  # noqa: S101 - for the types: the machine has run
-    print(f"machine: {machine['fingerprint']}, of which {output / fingerprint.FILE} has the parts")
+    print(f"machine: {machine['fingerprint']}; its parts are in {output / fingerprint.FILE}")
     print(f"console: {output / 'console.log'}")
 
 
@@ -179,16 +186,16 @@ def remus(
         ),
     ] = "net",
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="Of the failure's moment.")
+        int, typer.Option("--seed", metavar="N", min=0, help="The seed of the failure's moment.")
     ] = 1,
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", metavar="DIR", help="Where the consoles' logs are left."),
+        typer.Option("-o", "--output", metavar="DIR", help="The directory for the consoles' logs."),
     ] = Path("out/remus"),
 ) -> None:
     """Let a guest outlive its Xen host: two hosts, `laxity protect` on both, and a failure.
 
-    Both are emulated, in wall time. Fails if the guest does not go on, or, in mode net, if anything
+    Both are emulated, in wall time. Fails if the guest does not go on, or, in mode net, if output
     that was seen outside is undone.
     """
     from laxity.lab import remus as protecting
@@ -203,7 +210,7 @@ def remus(
 
 
 def _script(plan: Plan | None) -> str:
-    """Creates the domains of a plan and shows what is there."""
+    """Creates the domains of a plan and lists them."""
     create = [f"create {name}" for name in plan.domains] if plan else []
     lines = [*create, "start_all", "xl list >$RESULTS/shown", "laxity-sched get >>$RESULTS/shown"]
     return "\n".join(["set -eu", ": >>$RESULTS/domids", *lines]) + "\n"

@@ -41,7 +41,7 @@ set -eu
 def build() -> None:
     """Fetch the kernel, and build all that the host boots.
 
-    What is there already and has not changed is kept. Prints the kernel's path.
+    Keeps what has not changed. Prints the kernel's path.
     """
     from laxity.lab import kvm_image
 
@@ -59,7 +59,7 @@ def build() -> None:
 def boot(
     host: Annotated[
         Path | None,
-        typer.Argument(metavar="HOST", help="Carry out its plan, and leave what comes of it."),
+        typer.Argument(metavar="HOST", help="The host file whose plan is carried out."),
     ] = None,
     settings: SetOption = None,
     mode: Annotated[
@@ -67,13 +67,14 @@ def boot(
         typer.Option(
             "--mode",
             metavar="repeatable|live",
-            help="The same bytes every time, on one CPU; or time as on the wall.",
+            help="repeatable gives the same bytes every time, on one CPU; live runs in wall time.",
         ),
     ] = "repeatable",
     interactive: Annotated[
         bool,
         typer.Option(
-            "--interactive", help="A shell on this terminal, with the plan; Ctrl-A X turns it off."
+            "--interactive",
+            help="Open a shell on this terminal, with the plan; Ctrl-A X turns the machine off.",
         ),
     ] = False,
     check_determinism: Annotated[
@@ -81,12 +82,13 @@ def boot(
     ] = False,
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", metavar="DIR", help="Where the console's log is left."),
+        typer.Option("-o", "--output", metavar="DIR", help="The directory for the console's log."),
     ] = Path("out/boot-kvm"),
 ) -> None:
-    """Boot the host, and show what it is; or carry out the plan of a host file.
+    """Boot the host and show its kernel and CPUs, or carry out the plan of a host file.
 
-    What a plan leaves stays as the host left it; `laxity run HOST --on kvm` makes results of it.
+    Keeps the files of the plan as the host wrote them; `laxity run HOST --on kvm` makes results of
+    such files.
     """
     import tempfile
 
@@ -155,5 +157,5 @@ def _show(output: Path, results: Path) -> None:
         print((results / SHOWN).read_text("utf-8"), end="")
     made = fingerprint.read(output)
     assert made is not None  # noqa: S101 - for the types: the machine has run
-    print(f"machine: {made['fingerprint']}, of which {output / fingerprint.FILE} has the parts")
+    print(f"machine: {made['fingerprint']}; its parts are in {output / fingerprint.FILE}")
     print(f"console and results: {output}")

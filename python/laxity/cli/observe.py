@@ -30,7 +30,10 @@ def observe(
         Path | None,
         typer.Argument(
             metavar="[SOURCE]",
-            help="A trace, the output of a run, or a file of trace-cmd; else a host that runs.",
+            help=(
+                "A trace, the output of a run, or a file of trace-cmd; without it, a running"
+                " host is observed."
+            ),
         ),
     ] = None,
     domain: Annotated[
@@ -50,7 +53,7 @@ def observe(
 ) -> None:
     """What does a host do, and which host file would do the same?
 
-    Looks at nothing but who ran when, and how the host is configured. Periodic tasks are recognized
+    Uses only which VCPU ran when, and the configuration of the host. Periodic tasks are recognized
     by their periods, offsets and costs. With -o it writes host.toml, in which each value says where
     it comes from, and the trace with the tasks' jobs, for why, report and trace.
     """

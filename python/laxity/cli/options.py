@@ -59,13 +59,13 @@ PlaceOption = Annotated[
     typer.Option(
         "--at",
         metavar="PLACE",
-        help="The host that runs: local, or ssh://root@HOST for one with Xen.",
+        help="The running host: local, or ssh://root@HOST for one with Xen.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 OutputOption = Annotated[
     Path | None,
-    typer.Option("-o", "--output", metavar="DIR", help="Also write all that was found here."),
+    typer.Option("-o", "--output", metavar="DIR", help="Also write all results to this directory."),
 ]
 WorkersOption = Annotated[
     int | None,

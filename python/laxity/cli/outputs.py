@@ -1,4 +1,4 @@
-"""Where a command writes what it found."""
+"""The directories that commands write results to."""
 
 from __future__ import annotations
 

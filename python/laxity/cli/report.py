@@ -20,14 +20,18 @@ app = typer_app()
 def report(
     directory: Annotated[
         Path,
-        typer.Argument(metavar="DIR", help="What run, compare, sweep or reproduce wrote with -o."),
+        typer.Argument(
+            metavar="DIR", help="The directory that run, compare, sweep or reproduce wrote with -o."
+        ),
     ],
     window: Annotated[
         str | None,
         typer.Option(
             metavar="FROM..TO",
-            help='What the timeline of a run shows: "1.2 s..1.3 s". By default around the first '
-            "missed deadline or lost packet, or a host's failure.",
+            help=(
+                'The time that the timeline of a run shows, such as "1.2 s..1.3 s". By default'
+                " it is around the first missed deadline or lost packet, or a host's failure."
+            ),
         ),
     ] = None,
     as_json: JsonOption = False,

@@ -63,10 +63,10 @@ def run(
     strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run the host: who is late, and by how much?
+    """Run the host: which jobs are late, and by how much?
 
-    How many jobs of each task met their deadline, how late the others were, what the scheduler
-    itself cost.
+    Shows how many jobs of each task met their deadline, how late the others were, and what the
+    scheduler itself cost.
     """
     from laxity import directory
     from laxity.host import Host
@@ -80,7 +80,7 @@ def run(
     is_kept = output is not None and not no_trace
 
     def once(place: Path) -> Run:
-        """What it writes there are the bytes that a second run must write again."""
+        """A second run must write the same bytes as this one."""
         with progress_bar("running") as progress:
             return file.run(
                 on=on,
@@ -123,7 +123,7 @@ def _scored(run: Run) -> Run:
 
 
 def _difference(first: Run, directory: Path, once: Callable[[Path], Run]) -> str | None:
-    """Runs it again. What differs, for people; None if only the time on the wall does."""
+    """Runs the host again; the difference as text, or None if only the wall time differs."""
     from laxity import _core, files
     from laxity.errors import core_errors
 

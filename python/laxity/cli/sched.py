@@ -30,9 +30,9 @@ def sched(
         str, typer.Option("--at", metavar="PLACE", help="local or ssh://root@HOST.")
     ] = "local",
 ) -> None:
-    """Parameters of a live host: of domains of Xen, or of guests of KVM.
+    """Show or set parameters of a running host: of domains of Xen, or of guests of KVM.
 
-    On Xen, laxity-sched runs there, which explains itself: laxity sched -- --help. On KVM: get
+    On Xen, laxity-sched runs on the host; laxity sched -- --help shows its words. On KVM: get
     [--json] [DOMAIN[/VCPU]], or set DOMAIN[/VCPU] KEY=VALUE with the keys of host files; laxity
     apply --revert puts back what was set.
     """

@@ -16,13 +16,13 @@ app = typer_app()
 def schema(
     of: Annotated[
         Literal["host", "fleet", "result"],
-        typer.Argument(metavar="host|fleet|result", help="Of which files."),
+        typer.Argument(metavar="host|fleet|result", help="The files that the schema describes."),
     ] = "host",
 ) -> None:
     """Print a JSON Schema.
 
-    Those of host files and fleet files are for editors, that of results says what `run --json`
-    prints.
+    The schemas of host files and fleet files are for editors; that of results describes the output
+    of `run --json`.
     """
     schemas = {
         "host": _core.host_schema,

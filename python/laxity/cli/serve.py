@@ -46,10 +46,10 @@ def serve(
         typer.Option(metavar="N", min=0, max=65535, help="The port; by default any that is free."),
     ] = 0,
 ) -> None:
-    """A page that answers check, run, why and design while a host file is written.
+    """Serve a page that answers check, run, why and design while a host file is written.
 
-    It prints the address of the page, which has a token: only who has it is answered, and only on
-    this machine. The file itself is not changed. Ctrl-C ends it.
+    Prints the address of the page, which contains a token. Only requests from this machine with
+    that token are answered. The file itself is not changed. Ctrl-C ends the server.
     """
     from laxity import files
     from laxity.serve.server import Server

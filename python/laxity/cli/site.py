@@ -1,4 +1,4 @@
-"""`laxity site`: a whole site on this machine, for as long as somebody looks."""
+"""`laxity site`: a whole site on this machine, until the command ends."""
 
 from __future__ import annotations
 
@@ -35,19 +35,21 @@ def site(
     file: Annotated[Path, typer.Argument(metavar="SITE", help="The site file.")],
     duration: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help='End after that long, such as "5 min"; or at Ctrl-C.'),
+        typer.Option(
+            metavar="TIME", help='End after this time, such as "5 min". Ctrl-C ends the site, too.'
+        ),
     ] = None,
 ) -> None:
     """Start a site of protected telephony on this machine: DNS, balancers, hosts, appliances.
 
-    Each host and balancer is a network namespace; clients have one, too. Shows what runs where, and
-    again whenever that changes. Nothing is left when it ends. Needs root.
+    Each host and balancer is a network namespace, and clients have one, too. Shows what runs where,
+    and shows it again after each change. Removes everything when it ends. Needs root.
     """
     from laxity.site import site as sites
 
     duration_ns = None if duration is None else time_ns(duration, "--duration", "5 min")
-    # A service manager's way, and that of a terminal that is closed, are as good as Ctrl-C, which
-    # does not come through to what a shell has started in the background.
+    # The signals of a service manager and of a closed terminal end the site like Ctrl-C, which does
+    # not reach a command that a shell has started in the background.
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, signal.default_int_handler)
     description = sites.read(file)
@@ -89,7 +91,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def how_to_try(running: Site, rows: Sequence[Row]) -> str:
-    """Lines for another terminal, which work as they are."""
+    """Commands for another terminal, which work without changes."""
     from laxity.servers.signalling import CALLEE_PORT, FILES, REGISTER_PORT, SIP_PORT
 
     said = running.description
@@ -98,7 +100,7 @@ def how_to_try(running: Site, rows: Sequence[Row]) -> str:
     if said.domain is not None:
         lines += [
             "",
-            "  # whom clients are sent to",
+            "  # the hosts that clients are sent to",
             f"  {enter} dig +short @{running.address} SRV _sip._udp.{said.domain}",
         ]
     if said.registrars:
@@ -113,7 +115,7 @@ def how_to_try(running: Site, rows: Sequence[Row]) -> str:
             f"  # {USERS} users register",
             f"  {enter} {register} {address}:{SIP_PORT}",
         ]
-    lines += ["", "  # as if their power had gone"]
+    lines += ["", "  # a power failure of each host and balancer"]
     lines += [f"  kill -9 -- -{row.group}    # {row.kind} {row.name}" for row in rows if row.group]
     lines += ["", "  # checkpoints, pauses and delays, every second"]
     lines += [f"  laxity protect status --socket {running.control(host)}" for host in said.hosts]

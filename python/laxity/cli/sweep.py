@@ -65,8 +65,8 @@ def sweep(
 ) -> None:
     """Run the host over ranges of values: in the simulator on all CPUs.
 
-    It names the cheapest point that passes: every deadline is met, and loss, delay and calls given
-    up are within [calls.acceptance]. --strict asks that all points do.
+    Names the cheapest point that passes: every deadline is met, and loss, delay and calls given
+    up are within [calls.acceptance]. With --strict, all points must pass.
     """
     from laxity.host import Host
     from laxity.sweep import SWEEP

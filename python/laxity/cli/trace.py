@@ -30,10 +30,12 @@ def trace(
         ),
     ] = None,
     perfetto: Annotated[
-        bool, typer.Option("--perfetto", help="For https://ui.perfetto.dev.")
+        bool, typer.Option("--perfetto", help="A file for https://ui.perfetto.dev.")
     ] = False,
-    text: Annotated[bool, typer.Option("--text", help="A line a record.")] = False,
-    parquet: Annotated[bool, typer.Option("--parquet", help="A table, a row a record.")] = False,
+    text: Annotated[bool, typer.Option("--text", help="Text, one line for each record.")] = False,
+    parquet: Annotated[
+        bool, typer.Option("--parquet", help="A table, one row for each record.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Export a trace: to Perfetto, as text, as Parquet."""

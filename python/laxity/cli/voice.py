@@ -33,14 +33,14 @@ def voice(
     ] = 1,
     wav: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write what is heard of each call to a new directory."),
+        typer.Option(metavar="DIR", help="Write the heard speech of each call to a new directory."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """What did the calls in a capture sound like?
 
-    Plays reference speech through the arrival times of each G.711 stream, and scores what comes out
-    with PESQ; the E-model beside it.
+    Plays reference speech through the arrival times of each G.711 stream, and scores the result
+    with PESQ and with the E-model.
     """
     from laxity.voice.scored_capture import refuse_unless_new, score_capture
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from laxity.why import Why
 
 WORST = 4
-"""How many are explained one by one where nobody says it: one of each kind, if all were late."""
+"""Default number of explanations: one of each kind, if all kinds were late."""
 
 WORST_MAX = 1_000_000_000
-"""More than any trace has."""
+"""A limit that exceeds the length of any trace."""
 
 app = typer_app()
 
@@ -54,9 +54,11 @@ def why(
             metavar="N",
             min=1,
             max=WORST_MAX,
-            help="Explain so many jobs, packets, messages and outages, those that are late by "
-            f"most, and simulate what would help them. By default {WORST}; with --json all, "
-            "without what would help.",
+            help=(
+                "Explain this many jobs, packets, messages and outages, the latest ones, and"
+                f" simulate what would help them. By default {WORST}; with --json all are"
+                " explained, without what would help."
+            ),
         ),
     ] = None,
     every_job: Annotated[
@@ -68,8 +70,8 @@ def why(
 
     The response of each late job and packet of voice is split into causes: its own work, tasks of
     its guest, budget that was used up, other VCPUs and why they ran, decisions and context
-    switches; and so are messages of registrations and outages of protected domains. What would
-    help is simulated, not guessed.
+    switches. Messages of registrations and outages of protected domains are split in the same way.
+    Remedies are simulated, not guessed.
     """
     from laxity import tracefile
     from laxity.tables.why import why_table

@@ -277,22 +277,26 @@ def rows(mode: Mode, done: Failover) -> list[tuple[str, str, str]]:
     """What was measured: its name, its value, and what was asked for."""
     second = "{:.2f} s".format
     return [
-        ("all of the memory copied in", second(done.copy_s), f"{MEMORY_MIB} MiB"),
-        ("a checkpoint every", second(done.epoch_s), f"{INTERVAL_MS} ms between"),
-        ("its stream", f"{done.checkpoint_bytes / 2**10:.0f} KiB", ""),
-        ("guest stood still, median", second(done.pause_p50_s), "as it saw itself"),
-        ("guest stood still, longest", second(done.pause_max_s), ""),
+        ("first copy of the memory", second(done.copy_s), f"{MEMORY_MIB} MiB"),
+        ("time between checkpoints", second(done.epoch_s), f"{INTERVAL_MS} ms and what xl takes"),
+        ("stream of a checkpoint", f"{done.checkpoint_bytes / 2**10:.0f} KiB", ""),
+        ("pause of the guest, median", second(done.pause_p50_s), "as the guest saw it"),
+        ("pause of the guest, longest", second(done.pause_max_s), ""),
         ("output held, median", second(done.delay_p50_s), HELD[mode]),
         ("output held, longest", second(done.delay_max_s), ""),
         ("power cut after checkpoint", str(done.checkpoint), ""),
-        ("from there to the takeover", second(done.detection_s), f"{WAITS_S[mode]} s of silence"),
-        ("until xl was done", second(done.running_s), ""),
-        ("to the first number", second(done.silence_s), ""),
+        (
+            "from the power cut to the takeover",
+            second(done.detection_s),
+            f"{WAITS_S[mode]} s of silence",
+        ),
+        ("from the power cut until xl was done", second(done.running_s), ""),
+        ("from the power cut to the first number", second(done.silence_s), ""),
         ("last number of the first host", str(done.last), ""),
-        ("first number of the second", str(done.first), ""),
-        ("how many followed", str(done.heard), f"{failover.SURVIVES} at least"),
-        ("seen, and said again", str(done.undone), UNDONE[mode]),
-        ("held, and never heard", str(done.unheard), ""),
+        ("first number of the second host", str(done.first), ""),
+        ("numbers of the second host", str(done.heard), f"{failover.SURVIVES} at least"),
+        ("numbers seen and sent again", str(done.undone), UNDONE[mode]),
+        ("numbers held and never seen", str(done.unheard), ""),
     ]
 
 

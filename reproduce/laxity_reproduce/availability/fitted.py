@@ -62,7 +62,7 @@ def _loss(point: Point) -> float:
 
 FITS = [
     Fit(
-        "what a packet costs, as part of the profile iptcomm-2009",
+        "cost of a packet, relative to the profile iptcomm-2009",
         "factor",
         "media",
         streams(CALLS, "net"),
@@ -71,7 +71,7 @@ FITS = [
         f"Dom0 with {CALLS} calls, % of a CPU",
     ),
     Fit(
-        "a registration, in the guest",
+        "cost of a registration in the guest",
         "domain.guest.workload.work",
         "signalling",
         net(LOW_PER_S),
@@ -80,7 +80,7 @@ FITS = [
         f"the guest at {LOW_PER_S:,} a second, % of a CPU",
     ),
     Fit(
-        "a checkpoint, in Dom0",
+        "cost of a checkpoint in Dom0",
         "protect.checkpoint",
         "signalling",
         net(LOW_PER_S),
@@ -89,7 +89,7 @@ FITS = [
         f"Dom0 at {LOW_PER_S:,} a second, % of a CPU",
     ),
     Fit(
-        "a page, in Dom0",
+        "cost of a changed page in Dom0",
         "protect.page",
         "signalling",
         net(HIGH_PER_S),
@@ -98,7 +98,7 @@ FITS = [
         f"Dom0 at {HIGH_PER_S:,} a second, % of a CPU",
     ),
     Fit(
-        "the pause of the guest",
+        "pause of the guest for a checkpoint",
         "protect.pause",
         "media",
         streams(LOSSY, "no-net"),
@@ -121,13 +121,15 @@ def fitted(lab: Lab) -> Experiment:
             Measurement(fit.what, _shown(fit, value(lab, fit)), f"{fit.to}: {pair}")
         )
     method = (
-        "The paper states costs of nothing. Five numbers, which `tools/fit/checkpoint_costs.py`"
-        " found, are fitted to five that its text states; all rows below are predictions. The hosts"
-        " name what else is assumed. The guest of the paper holds both servers; here each is a"
-        " domain, and the guest's CPU use is that of both. Checkpoints every"
+        "The paper states no costs. `tools/fit/checkpoint_costs.py` fitted five costs to five"
+        " numbers of the paper's text; all rows below are predictions. The host files list the"
+        " other assumptions. The paper's guest holds both servers; here each server is a domain,"
+        " and the guest's CPU use is the sum of both. A checkpoint is taken every"
         f" {FACTS['interval_ms']} ms."
     )
-    return Experiment("fitted", "what was fitted", method, [], measurements, frame(points))
+    return Experiment(
+        "fitted", "costs fitted to the paper's text", method, [], measurements, frame(points)
+    )
 
 
 def value(lab: Lab, fit: Fit) -> float:

@@ -97,7 +97,10 @@ def figure_4(lab: Lab) -> Experiment:
             f"guest with {CALLS} streams, % of a CPU",
             facts["guest_percent"],
             cpu_percent(most, "guest", "signalling"),
-            "one factor for what packets cost Dom0 and the guest; it was fitted to Dom0",
+            (
+                "the costs of packets in Dom0 and in the guest have one factor, which was fitted to"
+                " Dom0"
+            ),
         ),
     ]
     return _experiment("figure-4", "media in Net mode", rows, net)
@@ -146,10 +149,10 @@ def _experiment(name: str, title: str, rows: list[Row], points: dict[int, Point]
         for count, point in points.items()
     ]
     method = (
-        f"{RULES} 40 calls a second are set up besides; {STREAMS[0]} to {STREAMS[-1]} streams"
-        f" go through the media server, with a checkpoint every {FACTS['interval_ms']} ms. Good:"
-        f" a loss below {GOOD_LOSS_PERCENT:g} %, and a median delay below {GOOD_DELAY_MS:g} ms"
-        " (ITU-T G.114)."
+        f"{RULES} {STREAMS[0]} to {STREAMS[-1]} streams go through the media server while 40"
+        f" calls a second are set up, and a checkpoint is taken every {FACTS['interval_ms']} ms."
+        f" A good result has a loss below {GOOD_LOSS_PERCENT:g} % and a median delay below"
+        f" {GOOD_DELAY_MS:g} ms (ITU-T G.114)."
     )
     drawn = draw_unheld if name == "figure-5" else draw
     return Experiment(name, title, method, rows, found, frame(points.values()), drawn)
@@ -194,16 +197,15 @@ def calls(lab: Lab) -> Experiment:
         ),
     ]
     measurements = [
-        Measurement(f"{name}: lost of the worst stream, ms of speech", f"{_worst_ms(point):,.0f}")
+        Measurement(f"{name}: speech lost by the worst stream, ms", f"{_worst_ms(point):,.0f}")
         for name, point in found.items()
     ]
     title = f"{CALLS} calls through a failure, and the recommended split"
     method = (
-        f"{RULES} {count} streams, which are the calls in progress, and 40 calls a second that a"
-        " signalling server in Net mode sets up; the failure takes both servers, in the middle of"
-        " the run. A call"
-        " survives if nobody gives up, and if no stream loses as much as one does that never comes"
-        " back. Calls are over UDP."
+        f"{RULES} {count} streams are the calls in progress, and a signalling server in Net mode"
+        " sets up 40 calls a second. The failure takes both servers in the middle of the run. A"
+        " call survives if neither side gives up, and if each of its streams loses less than the"
+        " rest of the run. Calls use UDP."
     )
     return Experiment("calls", title, method, rows, measurements, frame(found.values()), draw_named)
 

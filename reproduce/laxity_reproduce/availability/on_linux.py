@@ -165,7 +165,7 @@ def failure_of_signalling() -> Experiment:
             Measurement(
                 f"{words}: delay p50, longest, ms; retransmissions",
                 [*delays, float(counted["retransmissions"])],
-                "SIPp sends again after 500 ms" if transport == "udp" else "",
+                "SIPp retransmits after 500 ms" if transport == "udp" else "",
             )
         )
     title = "registrations through the death of a host"
@@ -195,14 +195,14 @@ def failure_of_media() -> Experiment:
         lost_ms = 20 * sink["lost"] / STREAMS
         measurements += [
             Measurement(
-                f"{MODES[mode]}: lost of a stream in all, mean, ms of speech",
+                f"{MODES[mode]}: speech lost by a stream, mean, ms",
                 round(lost_ms),
                 f"{sink['lost']} of {sink['expected']} packets",
             ),
             Measurement(
                 f"{MODES[mode]}: delay p50, p99, ms",
                 [round(ns / MS_NS, 1) for ns in (delay["p50_ns"], delay["p99_ns"])],
-                "the survivor has no standby, and holds nothing",
+                "the survivor has no standby, and holds no output",
             ),
         ]
     title = "streams through the death of a host"
@@ -222,11 +222,12 @@ def _stream(site: Site) -> tuple[Report, np.ndarray[Any, Any]]:
 
 
 METHOD = (
-    "The appliances of `laxity appliance` in emulated guests of 128 MiB, two daemons of `laxity"
-    " protect` with their default interval on one machine, in a network namespace;"
-    f" {USERS} REGISTER at {RATE_PER_S:g} a second from SIPp, or {STREAMS} streams of G.711 for"
-    f" {STREAMED_S:g} s. A failure is SIGKILL to the primary's daemon and its guest together,"
-    f" {KILLED_AFTER_S:g} s after the first. The machine is shared: times are its own."
+    "The appliances of `laxity appliance` run in emulated guests of 128 MiB, and two daemons of"
+    " `laxity protect` with their default interval on one machine, in a network namespace. The"
+    f" load is {USERS} REGISTER at {RATE_PER_S:g} a second from SIPp, or {STREAMS} streams of"
+    f" G.711 for {STREAMED_S:g} s. A failure is SIGKILL to the primary's daemon and its guest"
+    f" together, {KILLED_AFTER_S:g} s after the first registration or packet. The machine is"
+    " shared, so times hold for it alone."
 )
 
 

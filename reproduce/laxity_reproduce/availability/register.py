@@ -103,7 +103,7 @@ def figure_2(lab: Lab) -> Experiment:
             facts["similar"],
             _range(dom0),
             holds=max(dom0) <= SIMILAR,
-            why="each answer is acknowledged by a segment of its own",
+            why="each answer is acknowledged by a separate segment",
         ),
         row(
             "guest, TCP_1 against UDP, times",
@@ -128,13 +128,13 @@ def figure_2(lab: Lab) -> Experiment:
         ),
     ]
     method = (
-        f"{RULES} No protection; {rates[0]:,} to {rates[-1]:,} registrations a second. TCP is"
-        " modelled by its segments and what they cost, with no window, order or timers. Over UDP a"
-        " registration is two packets; over one connection (TCP_1) two and an acknowledgement; with"
-        " a connection each (TCP_n) nine segments. What the SIP server itself does more for TCP"
-        f" than for UDP is not there. Similar: at most {SIMILAR:g} times; almost 5 times:"
-        f" {EACH[0]:g} to {EACH[1]:g}; proportional: within {100 * PROPORTIONAL:g} %; more: at"
-        " every load."
+        f"{RULES} Without protection, {rates[0]:,} to {rates[-1]:,} users register a second. The"
+        " model of TCP has segments and their costs, but no window, order or timers. A"
+        " registration takes two packets over UDP, two segments and an acknowledgement over one"
+        " connection (TCP_1), and nine segments over a connection of its own (TCP_n). The model"
+        " leaves out what the SIP server itself does more for TCP than for UDP. In the rows,"
+        f" similar means at most {SIMILAR:g} times, almost 5 times {EACH[0]:g} to {EACH[1]:g}"
+        f" times, proportional within {100 * PROPORTIONAL:g} %, and more at every load."
     )
     title = "registrations without protection"
     return Experiment("figure-2", title, method, rows, [], _frame(found), draw)
@@ -163,16 +163,16 @@ def figure_3(lab: Lab) -> Experiment:
         cpu_percent(point, "dom0") - cpu_percent(without[load], "dom0")
         for load, point in found.items()
     ]
-    per_page = "pages are counted by registrations alone; those of TCP's connections are not"
+    per_page = "only registrations change pages in the model; TCP's connections do not"
     rows = [
         cpu_row(
             f"guest at {high_per_s:,} a second, % of a CPU",
             facts["guest_percent"][1],
             cpu_percent(found["udp", high_per_s], "guest"),
-            "what a registration costs does not grow with load here",
+            "the cost of a registration does not grow with load here",
         ),
         row(
-            "Dom0 with protection against without: more % of a CPU, all loads",
+            "Dom0: CPU use with protection less that without, % of a CPU, all loads",
             facts["higher"],
             _range(growth),
             holds=min(growth) > 0,
@@ -189,7 +189,10 @@ def figure_3(lab: Lab) -> Experiment:
     measurements = [
         *(
             Measurement(
-                f"{name}, a failure: succeed, %; answered and then forgotten; sent again",
+                (
+                    f"{name}, a failure: registrations that succeed, %; answered and then"
+                    " forgotten; retransmitted"
+                ),
                 f"{_survived_percent(point):g}; {_forgotten(point):,}; {_again(point):,}",
                 f"delay p50, longest: {_delays(point)}",
             )
@@ -207,13 +210,14 @@ def figure_3(lab: Lab) -> Experiment:
         ),
     ]
     method = (
-        f"{RULES} Net, a checkpoint every {FACTS['interval_ms']} ms. The failure comes in the"
-        f" middle of the run and of an epoch, at {failure_per_s:,} a second; detection takes 300"
-        " ms, activation 4 ms. Success: nobody gave up, and nobody who was told 200 OK is unknown"
-        " to the survivor. A phone sends again after 0.5 s, which SIPp also does over UDP; over TCP"
-        " the model does the same, where a kernel would wait at least 0.2 s. Every segment that the"
-        " guest handles is assumed to change as many pages as a message does: with TCP_n more than"
-        " the link to the standby carries, so that epochs grow."
+        f"{RULES} The guest is in Net mode, with a checkpoint every {FACTS['interval_ms']} ms."
+        f" The host fails in the middle of the run and of an epoch, at {failure_per_s:,}"
+        " registrations a second; detection takes 300 ms, activation 4 ms. A registration"
+        " succeeds if the user does not give up and, once told 200 OK, is known to the survivor."
+        " A phone retransmits after 0.5 s, as SIPp does over UDP; over TCP the model does the"
+        " same, where a kernel would wait at least 0.2 s. Every segment that the guest handles"
+        " is assumed to change as many pages as a message does. With TCP_n the link to the"
+        " standby cannot carry all of them, so epochs grow."
     )
     title = "registrations with protection, and through a failure"
     return Experiment("figure-3", title, method, rows, measurements, _frame(found), draw_protected)

@@ -30,10 +30,10 @@ TOLERANCE_LOSS_PERCENT = 1.0
 """The tolerance of a published loss: a point."""
 
 RULES = (
-    "CPU use is in percent of one CPU; a published one is reproduced within"
-    f" {TOLERANCE_CPU_PERCENT:g} points, a published loss within {TOLERANCE_LOSS_PERCENT:g} point."
-    f" Values are means over the seeds, runs last {DURATION_S} s. What was fitted, and to what, is"
-    " in the first experiment."
+    "CPU use is in percent of one CPU. A published CPU use is reproduced within"
+    f" {TOLERANCE_CPU_PERCENT:g} points, and a published loss within {TOLERANCE_LOSS_PERCENT:g}"
+    f" point. Values are means over the seeds; a run lasts {DURATION_S} s. The first experiment"
+    " lists the fitted costs."
 )
 
 UNPROTECTED = ['protect.domains.0.interval="60 s"', 'protect.domains.0.mode="no-net"']

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from laxity_reproduce.lab import Lab
 
 METHOD = (
-    "The model of figures 3 and 4. Beside the rows stand goals of ours, not published values. A"
-    " second counts as short if a machine asked all through it and got less than 99 % of its"
-    " minimum."
+    "The model is that of figures 3 and 4. Rows are compared with goals of ours, not with"
+    " published values. A second counts as short if a machine asked throughout it and got less"
+    " than 99 % of its minimum."
 )
 USED_PERCENT = 99
 """The part of a wanted link that counts as all of it."""
@@ -98,7 +98,7 @@ class Found:
         return [
             *rows,
             _goal(
-                f"{REGIMES['tree']}: link used while it is wanted, %",
+                f"{REGIMES['tree']}: link utilization while more is offered than it carries, %",
                 f"at least {USED_PERCENT}",
                 round(used, 2),
                 holds=used >= USED_PERCENT,
@@ -109,7 +109,10 @@ class Found:
         """The same of the others; means of the machines, if they are few."""
         measured = []
         for regime, name in REGIMES.items():
-            used = f"{self.used_percent(regime):.1f} % of the link used while it is wanted"
+            used = (
+                f"{self.used_percent(regime):.1f} % link utilization while more is offered than"
+                " it carries"
+            )
             text = f"{self.short(regime)} seconds short of a minimum; {used}"
             if names:
                 means = zip(names, self.means(regime), strict=True)
@@ -136,7 +139,10 @@ def oversubscribed(lab: Lab) -> Experiment:
     return Experiment(
         "oversubscribed",
         "maxima that add up to three times the link",
-        f"{METHOD} The paper's senders and minima, maxima of 1 Gbit/s each, shared by weight.",
+        (
+            f"{METHOD} Senders and minima are the paper's, each maximum is 1 Gbit/s, and the link"
+            " is shared by weight."
+        ),
         found.rows(),
         found.measurements(names=list(names.values())),
         found.frame(names),
@@ -155,7 +161,7 @@ def bursty(lab: Lab) -> Experiment:
     rows = [
         *found.rows(),
         _goal(
-            "Laxity, with the kernel's tree: delivered, % of what goes out without an allocator",
+            "Laxity, with the kernel's tree: delivered, % of that without an allocator",
             f"at least {USED_PERCENT}",
             round(part, 2),
             holds=part >= USED_PERCENT,
@@ -164,8 +170,8 @@ def bursty(lab: Lab) -> Experiment:
     return Experiment(
         "bursty",
         "ten senders in bursts",
-        f"{METHOD} Each sends 400 Mbit/s in bursts and pauses of about 50 ms; minima of {minimum},"
-        f" maxima of {maximum} Mbit/s. {len(lab.seeds)} seeds.",
+        f"{METHOD} Each machine sends 400 Mbit/s in bursts with pauses, both of about 50 ms."
+        f" Minima are {minimum} and maxima {maximum} Mbit/s. Values are of {len(lab.seeds)} seeds.",
         rows,
         found.measurements(),
         found.frame({number: f"VM {number}" for number in (1, 2, 3)}),
@@ -194,8 +200,8 @@ def joining(lab: Lab) -> Experiment:
     return Experiment(
         "joining",
         "100 machines that join and leave",
-        f"{METHOD} Each is there for 10 to 50 % of {duration_s} s and offers 5 to 80 Mbit/s; minima"
-        f" of 8, maxima of 100 Mbit/s. {len(lab.seeds)} seeds.",
+        f"{METHOD} Each machine is present for 10 to 50 % of {duration_s} s and offers 5 to 80"
+        f" Mbit/s. Minima are 8 and maxima 100 Mbit/s. Values are of {len(lab.seeds)} seeds.",
         found.rows(),
         found.measurements(),
         pd.concat([data, some]),
@@ -216,7 +222,7 @@ def tcp(lab: Lab) -> Experiment:
     rows = [
         *found.rows(),
         _goal(
-            "Laxity, with the kernel's tree: the slower TCP gets, Mbit/s",
+            "Laxity, with the kernel's tree: throughput of the slower TCP sender, Mbit/s",
             "at least its minimum, 200",
             round(least, 1),
             holds=least >= 0.99 * 200,
@@ -225,9 +231,10 @@ def tcp(lab: Lab) -> Experiment:
     return Experiment(
         "tcp",
         "TCP beside UDP",
-        f"{METHOD} Two senders with all to send by TCP (minima of 200 Mbit/s) beside one of UDP"
-        " that offers 2 Gbit/s (minimum 100). The model's TCP adds a packet a round trip and halves"
-        " on loss; the first 10 s are left out.",
+        f"{METHOD} Two TCP senders that always have data (minima of 200 Mbit/s) share the link"
+        " with a UDP sender that offers 2 Gbit/s (minimum of 100 Mbit/s). The model's TCP adds a"
+        " packet to its window each round trip and halves the window on loss; the first 10 s are"
+        " left out.",
         rows,
         found.measurements(names=list(names.values())),
         found.frame(names),
@@ -250,7 +257,10 @@ def liar(lab: Lab) -> Experiment:
     rows = [
         *found.rows(),
         _goal(
-            "Laxity, with the kernel's tree: the liar gets no more than an honest sender, Mbit/s",
+            (
+                "Laxity, with the kernel's tree: throughput of the liar, no more than an honest"
+                " sender's, Mbit/s"
+            ),
             f"at most {fair}",
             round(got, 1),
             holds=got <= fair,
@@ -259,8 +269,8 @@ def liar(lab: Lab) -> Experiment:
     return Experiment(
         "liar",
         "a liar that ramps up only when unwatched",
-        f"{METHOD} The third sends 2 Gbit/s between two looks and nothing around them; minima of"
-        " 300, 100 and 0, the others offer 400 Mbit/s each.",
+        f"{METHOD} The liar sends 2 Gbit/s between two looks and nothing around them. Minima are"
+        " 300, 100 and 0 Mbit/s, and the two other machines offer 400 Mbit/s each.",
         rows,
         found.measurements(names=list(names.values())),
         found.frame(names),

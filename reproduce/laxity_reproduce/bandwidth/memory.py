@@ -107,12 +107,13 @@ def all_lines(found: Packets, of: Way) -> float:
 
 
 METHOD = (
-    "Counted, not measured: packets by the model of figures 3 and 4 in the paper's scenario, all of"
-    f" its 300 s, and for each the cache lines of {LINE_BYTES} bytes that are read or written where"
-    " another wrote them last, by what its way does (`laxity_reproduce.bandwidth.memory`). The"
-    " paper read the processor's counters, which emulated machines and most virtual ones, ours"
-    " among them, do not have. Left out: notifications, which one has for many packets, and the"
-    " allocator's own reading. The I/O part is from netfront to netback."
+    "Transactions are counted and not measured. The model of figures 3 and 4 counts packets, in"
+    " all 300 s of the paper's scenario, and `laxity_reproduce.bandwidth.memory` counts for each"
+    f" packet the cache lines of {LINE_BYTES} bytes that it moves between caches or between a"
+    " cache and memory. The paper read the processor's counters, which emulated machines and"
+    " most virtual ones, ours among them, do not have. The count leaves out notifications, which"
+    " many packets share, and the allocator's own reads. The I/O part is from netfront to"
+    " netback."
 )
 
 
@@ -148,7 +149,10 @@ def figure_6(lab: Lab) -> Experiment:
             verdict(holds=lost),
             ""
             if lost
-            else "no more is lost than at longer periods (figure 7), so no less is copied",
+            else (
+                "the loss is no larger than at longer periods (figure 7), so no fewer packets"
+                " are copied"
+            ),
         ),
     ]
     return Experiment(
@@ -173,7 +177,7 @@ def _ways(size: int, copied: Way, mapped: Way) -> list[Measurement]:
             why,
         )
         for of, why in (
-            (copied, "the hypervisor copies it, as the paper says"),
+            (copied, "the hypervisor copies the packet, as the paper says"),
             (mapped, "netback maps its page and copies the headers"),
         )
     ]
@@ -192,9 +196,9 @@ def _saved(native: Packets, held: Packets, copied: Way, mapped: Way) -> list[Mea
             [channel_lines(native, mapped) / million, channel_lines(held, mapped) / million],
         ),
         Measurement(
-            "transactions of all of the way with Laxity, % of those without an allocator",
+            "transactions of the whole path with Laxity, % of those without an allocator",
             100 * all_lines(held, copied) / all_lines(native, copied),
-            "what the guest drops has been copied once, from its program into its kernel",
+            "a packet that the guest drops has been copied once, from its program into its kernel",
         ),
     ]
 

@@ -131,7 +131,7 @@ def measure(parts: Sequence[str], *, quick: bool = False) -> list[Part]:
     if missing is not None:
         raise InputError(missing.removeprefix("SKIPPED: "), "leave --on linux out")
     if done.returncode != 0:
-        raise InputError("the scenes failed", "what they said stands above")
+        raise InputError("the scenes failed", "their own messages stand above")
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
@@ -155,8 +155,9 @@ def experiments(names: Sequence[str], *, quick: bool = False) -> list[Experiment
 
 
 METHOD = (
-    "Network namespaces for the driver domain, each machine and the world outside, veths between"
-    " them on a bridge; UDP of 1,400 bytes. The machine is shared: rates and times are its own."
+    "The driver domain, each machine and the outside world are network namespaces that veths"
+    " join on a bridge; packets are UDP of 1,400 bytes. The machine is shared, so rates and"
+    " times hold for it alone."
 )
 
 
@@ -202,13 +203,13 @@ def throughput(parts: list[Part]) -> Experiment:
         ),
         _near("class 1: loss with Laxity, %", published["allocator"], held, unheard),
         _goal(
-            "class 1: loss with Laxity, %, asked for",
+            "class 1: loss with Laxity, % (our goal)",
             f"{least:.2f} within {LOSS_TOLERANCE}",
             loss,
             holds=abs(loss - least) <= LOSS_TOLERANCE,
         ),
         _goal(
-            "maxima 60, 60, 40, VM 1 offers 20: all get, Mbit/s of payload and headers",
+            "maxima 60, 60, 40, VM 1 offers 20: total throughput, Mbit/s of payload and headers",
             f"at least 99 % of {link:.0f}",
             round(used, 1),
             holds=used >= 0.99 * link,
@@ -218,16 +219,18 @@ def throughput(parts: list[Part]) -> Experiment:
         Measurement(
             f"{name}: VM 1 offers 80, 60, 50, 20: it gets, Mbit/s",
             [_while_vm1_offers(part, mbit_s)[0] for mbit_s in (800, 600, 500, 200)],
-            f"of what was to be sent {part['loss_of_schedule_percent']} % were lost;"
-            f" {part['unheard']:,} packets not heard; load average {part['load']}",
+            f"{part['loss_of_schedule_percent']} % of the scheduled packets were lost;"
+            f" {part['unheard']:,} found no room in a listener's socket; load average"
+            f" {part['load']}",
         )
         for name, part in by_name.items()
     ]
     title = "throughput without and with the daemon"
     method = (
-        f"{METHOD} A tenth of the paper's seconds and Mbit/s, queues of 100 packets; a look every"
-        " 10 ms. A loss is of what the machine has sent, as its kernel counts, and what came out of"
-        " the link; what waits in the queue at the end of a flood comes out after it."
+        f"{METHOD} Seconds and Mbit/s are a tenth of the paper's, queues hold 100 packets, and"
+        " the daemon looks every 10 ms. A loss compares what the machine has sent, as its kernel"
+        " counts, with what came out of the link; packets that wait in the queue at the end of a"
+        " flood come out after it."
     )
     data = pd.DataFrame(frames)
     return Experiment("figure-4", title, method, rows, measurements, data, plots.throughput)
@@ -247,10 +250,11 @@ def _uneven(part: Part) -> str:
     gets = _while_vm1_offers(part, FACTS["while_vm1_offers_200"]["vm1"])[0]
     full = _while_vm1_offers(part, FACTS["vm1_offered"][0]["mbit_s"])[0]
     return (
-        f"while all offer as much VM 1 gets a third, as in the paper ({full:.1f} of {link:.0f}"
-        f" Mbit/s); while it offers {offered:.0f} it gets {gets:.1f}, and in proportion, as the"
-        f" model of figure 3 has it, it would get {link * offered / (offered + others):.1f}: a"
-        " real queue does not drop in proportion to what comes"
+        f"VM 1 gets a third while all offer as much, as in the paper ({full:.1f} of {link:.0f}"
+        f" Mbit/s); while it offers {offered:.0f} it gets {gets:.1f}, where drops in proportion"
+        " to arrivals, as in the model of figure 3, would leave it"
+        f" {link * offered / (offered + others):.1f}: a real queue does not drop in proportion to"
+        " arrivals"
     )
 
 
@@ -301,7 +305,7 @@ def periods(parts: list[Part]) -> Experiment:
             "" if dear >= MUCH_PERCENT else "a look is a few system calls and starts no process",
         ),
         Row(
-            "CPU time in all at 100 ms and more, % of that without an allocator",
+            "total CPU time at periods of 100 ms and more, % of that without an allocator",
             facts["long"],
             [round(100 * whole(part) / whole(native), 1) for part in long],
             verdict(holds=same),
@@ -337,7 +341,10 @@ def periods(parts: list[Part]) -> Experiment:
         )
     ]
     title = "CPU time and loss against the period"
-    method = f"{METHOD} All three offer 80 Mbit/s to a link of 100; 4 s at each period."
+    method = (
+        f"{METHOD} All three machines offer 80 Mbit/s to a link of 100 Mbit/s, for 4 s at each"
+        " period."
+    )
     frame = pd.DataFrame(data)
     return Experiment(
         "figure-5",
@@ -358,9 +365,9 @@ def _why_dearer(native: Part, held: list[Part]) -> str:
     if without is None or min(with_it) <= MORE * without:
         return "the cause has not been measured"
     return (
-        "each machine is held by a shaper of its own in the host, and timers of the kernel wake"
-        f" these to let packets go: {min(with_it):,} to {max(with_it):,} timer interrupts a"
-        f" second, {without:,} without; the daemon itself took at most"
+        "each machine has its own shaper in the host, and the kernel's timers wake the shapers"
+        f" to release packets: {min(with_it):,} to {max(with_it):,} timer interrupts a second,"
+        f" {without:,} without an allocator; the daemon itself took at most"
         f" {max(part['daemon_cpu_percent'] for part in held):g} % of a core"
     )
 
@@ -379,7 +386,7 @@ def drops(parts: list[Part]) -> Experiment:
     rows = [
         _goal(
             "CPU time of a packet that is dropped in the guest, at the bridge, at the link, us",
-            "less in the guest than at the bridge, and there than at the link",
+            "less in the guest than at the bridge, and less at the bridge than at the link",
             [us["guest"], us["bridge"], us["link"]],
             holds=holds,
         )
@@ -393,12 +400,14 @@ def drops(parts: list[Part]) -> Experiment:
         )
         for part in parts
     ]
-    measurements.append(Measurement("saved by dropping in the guest, % of the bridge's", saved))
+    measurements.append(
+        Measurement("CPU time saved by a drop in the guest, % of that at the bridge", saved)
+    )
     title = "CPU time of a dropped packet"
     method = (
-        f"{METHOD} In turn in one run: nearly all packets are dropped by the guest's own queue, by"
-        " the host's interface before the bridge, and by the link's queue. CPU time is the sending"
-        " thread's, in which all of a packet's way lies."
+        f"{METHOD} One run drops nearly all packets in turn at the guest's own queue, at the"
+        " host's interface before the bridge, and at the link's queue. CPU time is that of the"
+        " sending thread, which carries a packet all the way."
     )
     return Experiment("drops", title, method, rows, measurements, pd.DataFrame(parts))
 
@@ -408,21 +417,22 @@ def wake(parts: list[Part]) -> Experiment:
     (part,) = parts
     rows = [
         _goal(
-            "a machine begins to send its minimum: has it after, ms, median",
+            "time until a machine that begins to send has its minimum, median, ms",
             f"at most {WAKE_MS}",
             part["median_ms"],
             holds=part["median_ms"] <= WAKE_MS,
         )
     ]
     measurements = [
-        Measurement("of a hundred 90 within, ms", part["p90_ms"]),
-        Measurement("the longest, ms", part["max_ms"]),
+        Measurement("the same, 90th percentile, ms", part["p90_ms"]),
+        Measurement("the same, longest, ms", part["max_ms"]),
     ]
     method = (
-        f"{METHOD} {part['rounds']} times after a pause, two others flood the link: until a window"
-        " of 10 ms holds 95 % of the minimum, counted to the window's begin."
+        f"{METHOD} A machine begins to send {part['rounds']} times after a pause, while two"
+        " others flood the link. The time ends at the begin of the first window of 10 ms that"
+        " holds 95 % of the machine's minimum."
     )
-    title = "how soon an idle machine has its minimum"
+    title = "time until an idle machine has its minimum"
     return Experiment("wake", title, method, rows, measurements, pd.DataFrame(parts))
 
 
@@ -432,7 +442,7 @@ def random(parts: list[Part]) -> Experiment:
     worst = part["worst_percent"]
     rows = [
         _goal(
-            "what any machine lacked of its minimum over a second in which it asked, at most, %",
+            "largest shortfall of a machine from its minimum over a second in which it asked, %",
             f"at most {SHORT_PERCENT}",
             worst,
             holds=worst <= SHORT_PERCENT,
@@ -445,11 +455,13 @@ def random(parts: list[Part]) -> Experiment:
         ),
     ]
     measurements = [
-        Measurement("seconds of machines that asked", part["busy_seconds_of_machines"]),
+        Measurement(
+            "seconds in which a machine asked, over all machines", part["busy_seconds_of_machines"]
+        ),
         Measurement("the longest look, ms", part["loop_ms_max"]),
         Measurement("periods missed", part["periods_missed"]),
     ]
-    method = f"{METHOD} {part['machines']} random senders for {part['seconds']} s."
+    method = f"{METHOD} {part['machines']} random senders run for {part['seconds']} s."
     title = "100 random senders"
     return Experiment("random", title, method, rows, measurements, pd.DataFrame(parts))
 
@@ -468,16 +480,16 @@ def look(parts: list[Part]) -> Experiment:
     ]
     measurements = [
         Measurement(
-            f"{part['busy']} busy: of a look at all, %",
+            f"{part['busy']} busy: CPU time of the second look, % of the first",
             100 * part["active_us"] / part["all_us"],
             f"medians of {part['rounds']} looks each, by turns; load average {part['load']}",
         )
         for part in parts
     ]
     method = (
-        f"{METHOD} Reading the counters alone, by turns: of all classes, as the daemon did before"
-        " it counted whose packets come, and as it does now. The thread's CPU time, its kernel's"
-        " included."
+        f"{METHOD} The daemon's thread only reads counters, by turns those of all classes, and"
+        " those of classes that have sent or have a queue. CPU time is that of the thread,"
+        " including the kernel's part."
     )
     title = "CPU time of a look"
     return Experiment("look", title, method, rows, measurements, pd.DataFrame(parts))
@@ -513,7 +525,7 @@ def cost(parts: list[Part]) -> Experiment:
     ]
     method = (
         f"{METHOD} The daemon runs with the priority that its unit for systemd gives it. Busy"
-        " machines send, flood and pause at random, as much as the machine carries."
+        " machines send, flood and pause at random, up to what the machine carries."
     )
     title = "CPU time of the daemon"
     return Experiment("cost", title, method, rows, measurements, pd.DataFrame(parts))

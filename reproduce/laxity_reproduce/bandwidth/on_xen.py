@@ -228,10 +228,11 @@ def _said(path: Path) -> Said:
 
 
 METHOD = (
-    "The emulated machine: three PV guests that send UDP of 1,400 bytes, real netfronts and"
-    ' netbacks, a bridge in dom0, the daemon with `backend = "xen"` and a period of 10 ms.'
-    f" 1/{RATE_SCALE} of the paper's Mbit/s and 1/{TIME_SCALE} of its seconds; rates are shown at"
-    " the paper's scale. There is no link behind the bridge: without the daemon all arrives."
+    "The emulated machine has three PV guests that send UDP packets of 1,400 bytes through real"
+    ' netfronts and netbacks to a bridge in dom0. The daemon runs with `backend = "xen"` and a'
+    f" period of 10 ms. Rates are 1/{RATE_SCALE} and times 1/{TIME_SCALE} of the paper's; rates"
+    " are shown at the paper's scale. No link follows the bridge, so all packets arrive without"
+    " the daemon."
 )
 CREDIT_BYTES = 128 * 1024
 """A backend lets so much pass at once when it has had nothing to do."""
@@ -248,8 +249,9 @@ def throughput(outcomes: Mapping[str, Outcome]) -> Experiment:
     credit_percent = 100 * rises * credit_packets / held.offered[0]
     at_most, at_scale = credit_percent, credit_percent / RATE_SCALE / TIME_SCALE
     why = (
-        f"a backend lets 128 KiB pass at once after a pause: {rises} times, at most {at_most:.1f} %"
-        f" of what VM 1 offers here, and {at_scale:.3f} % at the paper's rates and seconds"
+        f"a backend lets 128 KiB pass at once after a pause, {rises} times: at most"
+        f" {at_most:.1f} % of what VM 1 offers here, and {at_scale:.3f} % at the paper's rates"
+        " and seconds"
     )
     passed_us = 1e6 * native.dom0_s / sum(native.delivered)
     loss_row = Row(
@@ -260,7 +262,7 @@ def throughput(outcomes: Mapping[str, Outcome]) -> Experiment:
         "" if abs(loss - least) <= LOSS_TOLERANCE else why,
     )
     cheaper = Row(
-        "a packet that is dropped: in the guest cheaper than its way through dom0, us of CPU time",
+        "CPU time of a packet that is dropped in the guest, and of one that goes through dom0, us",
         "less",
         [round(held.refused_us, 1), round(passed_us, 1)],
         verdict(holds=held.refused_us < passed_us),
@@ -279,7 +281,7 @@ def throughput(outcomes: Mapping[str, Outcome]) -> Experiment:
         Measurement(
             "CPU time of dom0, s",
             [round(native.dom0_s, 1), round(held.dom0_s, 1)],
-            "without and with the daemon, whose own is in it; 500 million instructions a second",
+            "without the daemon, and with it and its own time; 500 million instructions a second",
         )
     )
     data = pd.concat(

@@ -68,8 +68,10 @@ def figure_7(lab: Lab) -> Experiment:
             verdict(holds=high),
             ""
             if high
-            else "the paper's daemon consumed much CPU at short periods, which cost throughput. In"
-            " the model a look costs nothing; `--on linux` measures what it costs",
+            else (
+                "the paper's daemon consumed much CPU at short periods, which cost throughput."
+                " In the model a look costs nothing; `--on linux` measures its cost"
+            ),
         ),
         Row(
             f"class 1 loss with periods of {smallest} ms and more, %",

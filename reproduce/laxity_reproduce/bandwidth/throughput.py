@@ -38,9 +38,9 @@ RATE_TOLERANCE_MBIT_S = 10
 LIFTED = (600, 600, 400)
 """Maxima with which nothing need be idle while VM 1 offers 200 Mbit/s."""
 METHOD = (
-    "The paper's scenario, all of its 300 s, in the model of senders and a link"
-    " (`laxity_bandwidth::simulate`): steps of 1 ms, 1,000 packets of 1,500 bytes in each queue."
-    f" A loss is reproduced within {LOSS_TOLERANCE} points, a rate within"
+    "All 300 s of the paper's scenario run in the model of senders and a link"
+    " (`laxity_bandwidth::simulate`), with steps of 1 ms and queues of 1,000 packets of 1,500"
+    f" bytes. A loss is reproduced within {LOSS_TOLERANCE} points, a rate within"
     f" {RATE_TOLERANCE_MBIT_S} Mbit/s."
 )
 
@@ -97,8 +97,8 @@ def figure_3(lab: Lab) -> Experiment:
         for mbit_s in (800, 600, 500, 200)
     ]
     method = (
-        f"{METHOD} Without an allocator all packets are copied to the driver domain, and dropped"
-        " from one queue before the link, whosever they are."
+        f"{METHOD} Without an allocator all packets are copied to the driver domain, and one"
+        " queue before the link, shared by all machines, drops what the link cannot carry."
     )
     title = "throughput without an allocator"
     return Experiment("figure-3", title, method, rows, measurements, data, draw_native)
@@ -153,23 +153,23 @@ def figure_4(lab: Lab) -> Experiment:
             "the paper's algorithm, as printed: class 1 loss, %",
             published_loss,
             loss_percent(paper),
-            f"it takes the measured rate for what a machine wants. Between its bounds nothing is"
-            f" changed: VM 1 stays at what the others leave it at first ({first:.0f} Mbit/s) and,"
-            f" after it offered 200 Mbit/s, at its minimum ({stuck:.0f} of 600). The published loss"
-            " needs some way up that the text does not print",
+            "the algorithm takes the measured rate for the demand, and changes no rate between"
+            f" the bounds: VM 1 stays at what the others leave it at first ({first:.0f} Mbit/s)"
+            f" and, after it has offered 200 Mbit/s, at its minimum ({stuck:.0f} of 600). The"
+            " published loss needs a step that raises the rate, which the text does not print",
         ),
         _rates_row(
             "Laxity, VM 1 offers 200 Mbit/s: VM 1 to 3, Mbit/s",
             at_200,
             settled_mbit_s(tree, 200),
-            "the paper gives VM 2 and 3 more than the maxima that it states (300 and 100 Mbit/s);"
-            " Laxity holds them to these, which leaves 400 Mbit/s that nobody may have",
+            "the paper gives VM 2 and 3 more than the maxima that it states (300 and 100"
+            " Mbit/s); Laxity enforces these maxima, so 400 Mbit/s stay unused",
         ),
         _nothing_idle(lifted),
     ]
     measurements = [
         Measurement(
-            "class 1's loss that its maximum alone makes, %", f"{least_loss_percent():.2f}"
+            "class 1: loss that its maximum alone causes, %", f"{least_loss_percent():.2f}"
         ),
         Measurement("Laxity, maxima 600, 600, 400: class 1 loss, %", f"{loss_percent(lifted):.2f}"),
     ]
@@ -187,7 +187,10 @@ def _nothing_idle(lifted: pd.DataFrame) -> Row:
     used = sum(settled_mbit_s(lifted, 200))
     holds = used >= LINK_MBIT_S - RATE_TOLERANCE_MBIT_S
     return Row(
-        "maxima 600, 600, 400, VM 1 offers 200: all get, Mbit/s (a goal of ours: nothing idle)",
+        (
+            "maxima 600, 600, 400, VM 1 offers 200: total throughput, Mbit/s (our goal: no idle"
+            " bandwidth)"
+        ),
         float(LINK_MBIT_S),
         round(used, 1),
         verdict(holds=holds),

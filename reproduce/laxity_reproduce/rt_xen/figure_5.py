@@ -29,10 +29,11 @@ COST_STEP_NS = 50
 """The step to which the cost of a switch is searched for."""
 
 METHOD = (
-    "Host file quantum.toml, costs of Table 1's profile. Domain 1 (budget one quantum, period two)"
-    " runs one task; its utilization goes from 1 to 50 % in steps of 1 %. A row is reproduced if"
-    " the utilization of the first miss is within one step of the published one. At the shortest"
-    " quantum it is reproduced if the scheduler takes more of the CPU than both guests together."
+    "Host file quantum.toml has the costs of Table 1's profile. Domain 1, with a budget of one"
+    " quantum and a period of two, runs one task, whose utilization goes from 1 to 50 % in steps"
+    " of 1 %. A row is reproduced if the utilization of the first miss is within one step of the"
+    " published one. The row of the shortest quantum is reproduced if the scheduler takes more"
+    " of the CPU than both guests together."
 )
 
 
@@ -221,9 +222,9 @@ def _explain(
         )
     found.append(
         Measurement(
-            "in the cost model: do_schedule and the switch itself, as Table 1 measures them",
-            "not in it: timer interrupts and other work of the guest, entering and leaving the"
-            " hypervisor, caches that a switch leaves cold",
+            "parts of the cost model: do_schedule and the switch itself, as Table 1 measures them",
+            "it leaves out timer interrupts and other work of the guest, entries into the"
+            " hypervisor, and caches that a switch leaves cold",
         )
     )
     return found

@@ -53,18 +53,19 @@ DRIFTING = [
 FREE = ["host.costs={}"]
 
 METHOD = (
-    "Host files decreasing.toml, even.toml and increasing.toml; each run 5 minutes; costs of Table"
-    " 1's profile; the servers tick every 1 ms, credit has a time slice of 1 ms, SEDF is"
-    " event-driven. The same task sets under each policy, scaled to each load. The ratio is that of"
-    " all domains' jobs. Capacity: the largest load at which the mean over task sets is below 5 %,"
-    " with its 95 % bootstrap interval over task sets; reproduced if the published one is within"
-    " one step of the loads (`one set a load`: the central 95 % if one task set is drawn for each"
-    " load, as in the paper). A claim that one policy is worse than another is reproduced if the"
-    " mean difference on the same task sets, with its whole 95 % bootstrap interval, has that sign"
-    " at a load of 100 %. No misses: reproduced if the paper's runs, one task set for each load and"
-    " policy, would all be without a miss with a probability of 5 % or more. Runs that only"
-    " explain a difference (other settings, more work, no costs, drifting phases) are of"
-    f" {DIAGNOSTIC_SEEDS} task sets and 2 minutes at most."
+    "Host files decreasing.toml, even.toml and increasing.toml run for 5 minutes each, with the"
+    " costs of Table 1's profile. The servers tick every 1 ms, credit has a time slice of 1 ms,"
+    " and SEDF is event-driven. Each policy gets the same task sets, scaled to each load. The"
+    " miss ratio is that of all domains' jobs. The capacity is the largest load at which the"
+    " mean over task sets is below 5 %, with its 95 % bootstrap interval over task sets; it is"
+    " reproduced if the published one is within one step of the loads (`one set a load` is the"
+    " central 95 % if one task set is drawn for each load, as in the paper). A claim that one"
+    " policy is worse than another is reproduced if the mean difference on the same task sets,"
+    " with its whole 95 % bootstrap interval, has that sign at a load of 100 %. A claim of no"
+    " misses is reproduced if the paper's runs, one task set for each load and policy, would all"
+    " be without a miss with a probability of 5 % or more. Runs that only explain a difference"
+    f" (other settings, more work, no costs, drifting phases) have {DIAGNOSTIC_SEEDS} task sets"
+    " and last 2 minutes at most."
 )
 
 
@@ -213,7 +214,7 @@ def _none_missed(curves: Curves, explanations: dict[str, str]) -> list[Row]:
         holds = probability >= LIKELY
         worst = max(missed, key=lambda policy: float(missed[policy].mean()))
         why = (
-            f"some task sets miss; most under {worst}: {missed[worst].mean():.2g} % of jobs,"
+            f"some task sets miss; most under {worst}: {missed[worst].mean():.2g} % of jobs, in"
             f" {100 * (missed[worst] > 0).mean():.0f} % of its runs"
             + explanations.get(f"none missed {pattern}", "")
         )
@@ -469,9 +470,9 @@ def _explain(
     )
     measurements.append(Measurement("credit with other settings: capacity, %", credit))
     explanations["credit"] = (
-        "credit without a cap never idles while there is work, and holds up to high loads with"
-        f" other settings too (capacity in %: {credit}); Table 2 shows that no scheduler that never"
-        " idles with work waiting can do to such task sets what the paper saw in domain 1"
+        "credit without a cap is work-conserving, and has a high capacity with other settings"
+        f" too (in %: {credit}); Table 2 shows that under no work-conserving scheduler can such"
+        " task sets miss as often as the paper saw in domain 1"
     )
     explanations["sedf"] = (
         "at full load EDF can serve every domain its share, which fixed priorities cannot:"
@@ -516,8 +517,8 @@ def _explain(
         ),
     ]
     in_phase = (
-        "here all domains are replenished in phase, and the last in rank, which has half of the CPU"
-        " and a period of half the others', has to wait through every other period"
+        "here all domains are replenished in phase, and the domain of the lowest priority,"
+        " which has half of the CPU and half the others' period, waits through every other period"
     )
     explanations["capacity increasing"] += (
         f"; {in_phase}: with drifting phases the capacities are: {capacities} %"

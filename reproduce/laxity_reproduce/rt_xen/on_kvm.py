@@ -71,17 +71,18 @@ workload = { kind = "cpu-bound" }
 """
 
 BUDGETS_METHOD = (
-    "Three domains that are always busy, with 2 ms of 10 ms, 12 ms of 40 ms and 1 ms of 10 ms."
-    " Values are the CPU time of each in percent of the run, and beside them what its budget gives"
-    f" it. A row is reproduced if each is within {100 * BUDGET_RATIO:g} % of its budget."
+    "Three domains are always busy, with budgets of 2 ms in 10 ms, 12 ms in 40 ms and 1 ms in"
+    " 10 ms. Values are the CPU time of each domain in percent of the run, beside the share that"
+    f" its budget gives it. A row is reproduced if each is within {100 * BUDGET_RATIO:g} % of its"
+    " budget."
 )
 BESIDE_METHOD = (
-    "The hosts, task sets and loads of the same experiment on [Xen](xen.md), where they are"
-    " explained. Values are miss ratios in percent of domains 1 to 5. The simulator runs the same"
-    " host without costs. A row is reproduced if every domain's ratio on KVM is within"
+    "Hosts, task sets and loads are those of the same experiment on [Xen](xen.md), which"
+    " explains them. Values are the miss ratios of domains 1 to 5 in percent. The simulator runs"
+    " the same host without costs. A row is reproduced if every domain's ratio on KVM is within"
     f" {CLOSE_POINTS:g} points of the simulator's, and the same VCPU runs in both for at least"
-    f" {100 * SAME_RATIO_MIN:g} % of the time. Costs of this emulated machine, which is slow, are"
-    " no costs of hardware."
+    f" {100 * SAME_RATIO_MIN:g} % of the time. The costs of this slow emulated machine say"
+    " nothing about those of hardware."
 )
 
 

@@ -33,12 +33,12 @@ COMPARED = {
 """And half of the last digit that is printed."""
 
 METHOD = (
-    "Host file even.toml: even share, load 70 %, costs drawn from the median, 99 % quantile and"
-    " maximum of this very table, which are therefore assumed here and not reproduced. The four"
-    " servers tick every 1 ms, credit has a time slice of 1 ms, SEDF is event-driven. Counted over"
-    " the seconds 10 to 20 of each task set. The paper had one task set: a row is reproduced if the"
-    " published value lies in the central 95 % of ours (`sets`), rounding allowed for. `mean` has"
-    " its 95 % bootstrap interval."
+    "Host file even.toml has an even share and a load of 70 %. Costs are drawn from the median,"
+    " 99 % quantile and maximum of this very table, so these are assumed and not reproduced. The"
+    " four servers tick every 1 ms, credit has a time slice of 1 ms, and SEDF is event-driven."
+    " Counts are of the seconds 10 to 20 of each task set. The paper had one task set: a row is"
+    " reproduced if the published value, within its rounding, lies in the central 95 % of ours"
+    " (`sets`). `mean` is the 95 % bootstrap interval of the mean."
 )
 
 
@@ -132,18 +132,18 @@ def _why(
             return _time_slice(calls, slices)
         if policy == "sedf":
             return (
-                f"published, {calls - switches:,} calls changed nothing; of ours,"
-                f" {means.schedule_calls - means.context_switches:,.0f}"
+                f"{calls - switches:,} of the published calls changed nothing, and"
+                f" {means.schedule_calls - means.context_switches:,.0f} of ours"
             )
         return (
-            f"published {100 * (facts[what] / means[what] - 1):+.0f} % from our mean, more than"
-            " task sets differ; the cause was not found"
+            f"published {100 * (facts[what] / means[what] - 1):+.0f} % from our mean, by more"
+            " than task sets differ; the cause was not found"
         )
     if what == "schedule_total_us":
         return (
             f"published {1e3 * facts['schedule_total_us'] / calls:.0f} ns a call, ours"
-            f" {1e3 * means.schedule_total_us / means.schedule_calls:.0f} ns: between the published"
-            " quantiles our costs follow straight lines"
+            f" {1e3 * means.schedule_total_us / means.schedule_calls:.0f} ns: our costs are"
+            " interpolated linearly between the published quantiles"
             + (", and the number of calls differs" if policy in ("credit", "sedf") else "")
         )
     total_us = facts["context_switch_total_us"]
@@ -152,10 +152,10 @@ def _why(
     )
     if total_us / switches > most_ns / 1e3:
         return (
-            f"the table contradicts itself: its total / count is {total_us / switches:.2f} us a"
-            f" switch, and its quantiles allow a mean of {most_ns / 1e3:.2f} us at most; total /"
-            f" calls of do_schedule would be {total_us / calls:.2f} us, as if every call were"
-            " counted as a switch"
+            "the published table contradicts itself: its total divided by its count is"
+            f" {total_us / switches:.2f} us a switch, and its quantiles allow a mean of"
+            f" {most_ns / 1e3:.2f} us at most; its total divided by the calls of do_schedule is"
+            f" {total_us / calls:.2f} us, as if every call counted as a switch"
         )
     return (
         f"published {total_us / switches:.2f} us a switch, ours"
@@ -178,15 +178,18 @@ def _time_slice(calls: float, slices: dict[int, pd.DataFrame]) -> str:
             slices, key=lambda slice_ms: abs(slices[slice_ms].schedule_calls.mean() - calls)
         )
         found = f"lies between time slices of {' and '.join(map(str, sorted(by_distance[:2])))} ms"
-    return f"the published number of calls {found}; see the numbers of calls for each"
+    return (
+        f"the published number of calls {found}; the further measurements have the calls for"
+        " each time slice"
+    )
 
 
 def _assumed() -> list[Measurement]:
     return [
         Measurement(
-            "input, not output: cost of do_schedule and of a context switch",
+            "assumed costs of do_schedule and of a context switch",
             "the published median, 99 % quantile and maximum of each policy",
-            "profile emsoft-2011; straight lines between the quantiles",
+            "profile emsoft-2011; linear interpolation between the quantiles",
         )
     ]
 

@@ -25,12 +25,12 @@ LIKELY = 0.05
 """What the paper saw must not have been less likely than this."""
 
 METHOD = (
-    "The response-time test of Davis and Burns (RTSS 2005) to the letter: unbound tasks, no"
-    " overhead. The paper drew one task set a load; for each load we give the share of task sets"
-    " that are guaranteed. With those shares as probabilities, and loads independent as in the"
-    " paper, every combination of guaranteed loads has a probability. A row is reproduced if the"
-    " combinations that are no more probable than the published one have together 5 % or more (an"
-    " exact test over all loads)."
+    "The test is the response-time test of Davis and Burns (RTSS 2005) to the letter, with"
+    " unbound tasks and without overhead. The paper drew one task set a load; for each load we"
+    " give the share of task sets that are guaranteed. With those shares as probabilities, and"
+    " loads independent as in the paper, every combination of guaranteed loads has a"
+    " probability. A row is reproduced if the combinations that are no more probable than the"
+    " published one have together 5 % or more (an exact test over all loads)."
 )
 
 
@@ -104,8 +104,8 @@ def run(lab: Lab) -> Experiment:
     servers = Measurement(
         "analyses in which the servers themselves are schedulable by the same paper's test",
         f"{servers_hold:,} of {total:,}",
-        "the shares add up to 100 %; the published table takes the servers for granted, and so do"
-        " we here",
+        "the shares add up to 100 %; the published table assumes that the servers are"
+        " schedulable, and so do we here",
     )
     return Experiment(
         "table-4",
@@ -136,7 +136,9 @@ def _simulated(lab: Lab, kind: str, pattern: str, guaranteed: list[tuple[int, in
     return Measurement(
         f"{kind}, {pattern}: guaranteed task sets that miss deadlines in {seconds} s of simulation",
         f"{missing:,} of {len(guaranteed):,}",
-        "no costs, as in the test; the test takes the servers for granted" if missing else "",
+        "there are no costs, as in the test, which assumes that the servers are schedulable"
+        if missing
+        else "",
     )
 
 
@@ -165,5 +167,5 @@ def _row(
         else f"combinations no more probable than the published one have together a probability of"
         f" {at_most:.2g}; the task sets of the paper, one a load, are not published",
         f"share guaranteed at {percent or 'no load'}; exactly the published loads: probability"
-        f" {exactly:.2g}, those and what is no more probable: {at_most:.2g}",
+        f" {exactly:.2g}, those and all that are no more probable: {at_most:.2g}",
     )

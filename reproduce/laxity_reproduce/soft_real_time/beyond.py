@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 SHORT_SLICE = 'host.time-slice="1 ms"'
 
 WHY = (
-    "under ALL a real-time VCPU that becomes ready waits for the end of a turn if a VCPU of its own"
-    " class runs on its CPU, and nobody else may take it. C has the CPU decide at once"
+    "under ALL a real-time VCPU that becomes ready waits for the end of a turn if a VCPU of its"
+    " own class runs on its CPU, and no other CPU may take it. With C the CPU decides at once"
 )
 
 
@@ -56,7 +56,9 @@ def beyond(lab: Lab) -> Experiment:
         ]
     rows = _goals(found["ALL"], found["ALLC"], work)
     title = "better than ALL: turns cut short"
-    method = METHOD + " Beside the rows stand goals of ours, not published values; cpuload."
+    method = (
+        METHOD + " Rows are compared with goals of ours, not with published values, under cpuload."
+    )
     return Experiment("beyond", title, method, rows, measurements, frame(found), draw)
 
 

@@ -27,11 +27,11 @@ QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
 WAITS_MIN = 100
 
 METHOD = (
-    "Host file telephony.toml with 240 streams from the beginning under A, cpuload, one seed, a"
-    " trace of 10 s. Expected, as in section 3.1: the lengths of the last runs of those who run on"
-    " that CPU while the VCPU waits. The rest of the run that is under way when it enters the queue"
-    " is not in it, there and here. A row for each VCPU"
-    f" that waited at least {WAITS_MIN} times."
+    "Host file telephony.toml runs under A, cpuload, with 240 streams from the beginning, one"
+    " seed and a trace of 10 s. The expected wait of a VCPU is, as in section 3.1, the sum of"
+    " the last runs of the VCPUs that run on its CPU while it waits. The sum leaves out the rest"
+    " of the run that is under way when the VCPU enters the queue, as in the paper. Each VCPU"
+    f" that waited at least {WAITS_MIN} times has a row."
 )
 
 
@@ -86,7 +86,7 @@ def figure_3(lab: Lab) -> Experiment:
                 f"approximately within {WITHIN_US}",
                 [low, high],
                 verdict(holds=holds),
-                "" if holds else "why was not measured",
+                "" if holds else "the cause was not measured",
             )
         )
         records += [

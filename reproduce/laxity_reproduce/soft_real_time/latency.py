@@ -32,9 +32,9 @@ STATED = {"all": "cache_misses", "media": "media_cache_misses"}
 """The domains whose misses the paper states, and the keys of its facts that have them."""
 
 NO_CAPACITY_MISSES = (
-    "the model has only misses of VCPUs that come to another CPU, or back behind others: one"
-    " that stays has none, where a real one reads new packets. What of the difference that explains"
-    " is not measured"
+    "the model counts only misses of VCPUs that migrate, or that run again after others on the"
+    " same CPU: a VCPU that stays has none, where a real one reads new packets. How much of the"
+    " difference this explains was not measured"
 )
 
 
@@ -100,8 +100,9 @@ def section_5_6(lab: Lab) -> Experiment:
     means_us = [balanced.wait_mean_us(domain) for domain in OTHERS]
     worst_others_ms = [balanced.wait_worst_ms(domain) for domain in OTHERS]
     behind = (
-        "it waits behind those who are boosted as well and run, whom nothing cuts short (Dom0, and"
-        " Sip-S for a message), and now and then while it is over: figure-11 measures which"
+        "real-time VCPUs wait for boosted VCPUs that already run, whose turns nothing cuts"
+        " short (Dom0's, and Sip-S's for a message), and sometimes while they are over"
+        " themselves; figure-11 measures the shares"
     )
     mean_holds = mean_us < real["mean_below_us"]
     worst_holds = worst_ms < real["worst_below_us"] / 1000
@@ -129,14 +130,14 @@ def section_5_6(lab: Lab) -> Experiment:
             f"{low_us} to {high_us}",
             means_us,
             verdict(holds=others_hold),
-            "" if others_hold else "one is shorter or longer than the paper's range",
+            "" if others_hold else "one mean is outside the paper's range",
         ),
         Row(
             "AL: longest wait of Dom0, Sip-S and C-Dom, ms",
             f"{worst_low} to {worst_high}",
             worst_others_ms,
             verdict(holds=worst_others_hold),
-            "" if worst_others_hold else "what the longest of them waits for was not traced",
+            "" if worst_others_hold else "the cause of the longest wait was not traced",
         ),
         Row(
             "mean wait of Media-S, and of Call-C, under ALL against AL, us",
@@ -148,9 +149,11 @@ def section_5_6(lab: Lab) -> Experiment:
             verdict(holds=longer),
             ""
             if longer
-            else "that of one is not. Beside it the media server's cache misses fall to"
-            f" {100 * bound.misses('media') / balanced.misses('media'):.0f} % of AL's; whether that"
-            " is why was not measured",
+            else (
+                "one of the two waits is not longer. The media server's cache misses also fall"
+                f" to {100 * bound.misses('media') / balanced.misses('media'):.0f} % of AL's;"
+                " whether that is the cause was not measured"
+            ),
         ),
     ]
     data = waits(found)

@@ -38,10 +38,9 @@ ALMOST_90 = (80, 100)
 """Percent."""
 
 METHOD = (
-    "Host file telephony.toml with 240 streams from the beginning, one seed, a trace of 10 s."
-    " UC: how often"
-    " a VCPU enters the queue as under. UT: how long it then runs. Figures 11 and 12 compare"
-    " base and A."
+    "Host file telephony.toml runs with 240 streams from the beginning, one seed and a trace of"
+    " 10 s. UC is how often a VCPU enters the queue as under, and UT is how long it then runs."
+    " Figures 11 and 12 compare base and A."
 )
 
 
@@ -110,8 +109,9 @@ def figure_11(lab: Lab) -> Experiment:
     media = _share(found["credit-std"]["media"], "under")
     dom0 = _share(found["credit-std"]["dom0"], "boost")
     why = (
-        f"the rest begins with a wake, as boost: the media server used {_cores(found):.2f} of a CPU"
-        " and blocks whenever it has caught up. What the paper's used is not published"
+        f"the rest begins with a wake, as boost: the media server used {_cores(found):.2f} of a"
+        " CPU and blocks whenever it has no packet left. The CPU use of the paper's server is"
+        " not published"
     )
     rows = [
         Row(
@@ -154,10 +154,12 @@ def figure_11(lab: Lab) -> Experiment:
         ),
     ]
     waited = Measurement(
-        "AL, cpuload: of the time that the media server waits, begun as boost, under, over, %",
+        (
+            "AL, cpuload: waiting time of the media server by the class in which a wait begins"
+            " (boost, under, over), %"
+        ),
         _waited(found["AL-cpuload"]["media"]),
-        "as boost it waits for others that are boosted and run: Dom0's VCPUs, and Sip-S for a"
-        " message",
+        "as boost it waits for boosted VCPUs that already run: Dom0's, and Sip-S's for a message",
     )
     title = "queue metrics (figures 11 and 12)"
     return Experiment("figure-11", title, METHOD, rows, [waited], _frame(found), draw)

@@ -129,7 +129,7 @@ def figure_9(lab: Lab) -> Experiment:
     more_holds = low <= more <= high
     rows = [
         Row(
-            "C-Dom under ALL does more work than beside pinned servers, %",
+            "additional work of C-Dom under ALL, % of that beside pinned servers",
             "almost 100",
             more,
             verdict(holds=more_holds),
@@ -140,18 +140,20 @@ def figure_9(lab: Lab) -> Experiment:
             f" pinning leaves C-Dom {work['pin']:.2f} CPUs and ALL {work['ALL']:.2f}",
         ),
         Row(
-            "C-Dom under ALL, of its work under credit, %",
+            "work of C-Dom under ALL, % of that under credit",
             "matches",
             part,
             verdict(holds=part >= GOOD_PERCENT),
-            "" if part >= GOOD_PERCENT else "the media server gets more, and caches are refilled",
+            ""
+            if part >= GOOD_PERCENT
+            else "the media server gets more CPU time, and caches are refilled",
         ),
     ]
     data = pd.DataFrame(work.items(), columns=["configuration", "cpus"])
     return Experiment(
         "figure-9",
         "work completed by C-Dom",
-        METHOD + " Work is CPU time, without what went into fetching.",
+        METHOD + " Work is CPU time less the time that cache misses take.",
         rows,
         [],
         data,

@@ -31,10 +31,10 @@ SHARES = {2: 1, 3: 2, 4: 4}
 NATIVE_DELAY_MS = 0.5
 
 METHOD = (
-    "Host file mixed.toml: 800 streams and their signalling, two CPU-bound virtual machines. How"
-    " long these compute and pause is not published; ours do so for 10 ms and 5 ms, chosen with an"
-    " earlier form of the model, in which with everything at its default (D) 1 to 2 % were lost, of"
-    " which the text speaks; the rows below say what is lost now."
+    "Host file mixed.toml has 800 streams with their signalling and two CPU-bound virtual"
+    " machines. How long these compute and pause is not published. Ours compute for 10 ms and"
+    " pause for 5 ms: with these times an earlier form of the model lost 1 to 2 % in the default"
+    " configuration (D), as the text states. The rows below give the present loss."
 )
 
 
@@ -128,7 +128,7 @@ def figure_7(lab: Lab) -> Experiment:
             "2.2 and 2.3: the higher loss",
             facts["highest"],
             worst,
-            why=f"the published loss is that of looser caps here ({caps})",
+            why=f"looser caps give the published loss here ({caps})",
         ),
         *(
             claim(
@@ -144,10 +144,10 @@ def figure_7(lab: Lab) -> Experiment:
     return experiment(
         "figure-7",
         "caps",
-        f"{METHOD} A cap of 1 is 1 % of one CPU, as Xen has it.",
+        f"{METHOD} A cap of 1 is 1 % of one CPU, as in Xen.",
         rows,
         found.values(),
-        [Measurement("loss with caps of more percent of one CPU", caps)],
+        [Measurement("loss with larger caps, in percent of one CPU", caps)],
     )
 
 
@@ -208,7 +208,7 @@ def figure_8(lab: Lab) -> Experiment:
     return experiment(
         "figure-8",
         "pinning",
-        f"{METHOD} Where the paper names no cores, those of the lowest numbers.",
+        f"{METHOD} Where the paper names no cores, the lowest numbers are used.",
         rows,
         found.values(),
     )

@@ -92,8 +92,10 @@ def figure_9(lab: Lab) -> Experiment:
                 [found[name], found["2.1"]],
                 holds=not is_visibly_better(found[name], found["2.1"])
                 and not is_visibly_better(found["2.1"], found[name]),
-                why="Dom0 and the Media VM need more than the two cores that 2.1 leaves them, as"
-                " the paper's own figure 12 has it of 720 streams",
+                why=(
+                    "Dom0 and the Media VM need more than the two cores that 2.1 leaves them,"
+                    " as the paper's own figure 12 shows with 720 streams"
+                ),
             )
             for name in ("2.2", "2.3")
         ),
@@ -101,10 +103,11 @@ def figure_9(lab: Lab) -> Experiment:
     return experiment(
         "figure-9",
         "cache affinity",
-        f"{METHOD} With two caches of 4 MiB, for cores 0 and 1 and for 2 and 3. Working sets are"
-        f" not published; ours are 512 KiB for each VCPU of Dom0 and the media server, 256 KiB for"
-        f" signalling and {WORKING_SET_CPU_BOUND} for each CPU-bound one. The model has what a VCPU"
-        f" loses when its part of a cache is gone, not that packets themselves are nearer.",
+        f"{METHOD} One cache of 4 MiB serves cores 0 and 1, and another one cores 2 and 3."
+        " Working sets are not published; ours are 512 KiB for each VCPU of Dom0 and the media"
+        f" server, 256 KiB for signalling and {WORKING_SET_CPU_BOUND} for each CPU-bound one. The"
+        " model has the cost of refilling a VCPU's part of a cache, and not the gain from"
+        " packets that are in the cache already.",
         rows,
         found.values(),
         [Measurement(f"{name} without caches", str(point)) for name, point in without.items()],
@@ -154,7 +157,7 @@ def figure_10(lab: Lab) -> Experiment:
             Measurement(
                 "interrupts for each packet that a card receives",
                 interrupts,
-                "a driver that is behind takes packets without any (NAPI)",
+                "a driver that is behind takes packets without interrupts (NAPI)",
             )
         ],
     )

@@ -40,11 +40,11 @@ TOLERANCE_PERCENT = 5.0
 """The tolerance of a published loss: about what the seeds differ by where losses are that high."""
 
 RULES = (
-    f"Losses and median delays are means over the seeds, ranges those of the seeds. No loss:"
-    f" below {NO_LOSS_PERCENT} % with every seed. A published loss is reproduced within"
-    f" {TOLERANCE_PERCENT:g} points of the mean. Worse: more loss and a higher median delay, with"
-    f" every seed. A difference is visible if it is {VISIBLE_LOSS_PERCENT:g} point of loss or more,"
-    f" or {VISIBLE_DELAY_MS:g} ms of median delay. A bad loss is 10 % or more."
+    "Losses and median delays are means over the seeds, with the range over the seeds. No loss"
+    f" means below {NO_LOSS_PERCENT} % with every seed. A published loss is reproduced within"
+    f" {TOLERANCE_PERCENT:g} points of the mean. Worse means more loss and a higher median delay,"
+    f" with every seed. A difference is visible if it is at least {VISIBLE_LOSS_PERCENT:g} point"
+    f" of loss or {VISIBLE_DELAY_MS:g} ms of median delay. A bad loss is 10 % or more."
 )
 
 BAD_LOSS_PERCENT = 10.0
@@ -102,11 +102,11 @@ class Point:
         """Where the packets went and what the CPUs did."""
         lost = {
             "card's ring": sum(run.drops.wire + run.drops.nic_receive for run in self.runs),
-            "netback, as the guest's ring was full": sum(run.drops.netback for run in self.runs),
+            "netback (the guest's ring was full)": sum(run.drops.netback for run in self.runs),
             "socket": sum(run.drops.socket for run in self.runs),
             "netfront": sum(run.drops.netfront for run in self.runs),
             "card's queue": sum(run.drops.nic_transmit for run in self.runs),
-            "held output, which was too much": sum(run.drops.held for run in self.runs),
+            "held output (its limit was reached)": sum(run.drops.held for run in self.runs),
             "host that failed": sum(run.drops.failure for run in self.runs),
         }
         total = sum(lost.values())
@@ -115,8 +115,8 @@ class Point:
             f"{domain} {sum(each[domain] for each in self.cpus) / len(self.cpus):.2f}"
             for domain in self.cpus[0]
         ]
-        drops = f"dropped {', '.join(parts)}" if total else "nothing is dropped"
-        return f"in {self.name} {drops}; CPUs used: {', '.join(used)}"
+        drops = f"packets are dropped: {', '.join(parts)}" if total else "no packet is dropped"
+        return f"in {self.name}, {drops}; CPUs used: {', '.join(used)}"
 
 
 def percent(value: float) -> str:

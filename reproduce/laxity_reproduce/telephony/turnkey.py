@@ -38,7 +38,7 @@ WEIGHTS = (1024, 4096, 8192)
 RELAY_TODAY_US = 7.7 * 2.4 / 1.6
 """CPU time that rtpengine 10.5 takes for a packet, user space, at 2.4 GHz, were it at 1.6 GHz."""
 
-METHOD = "Host file turnkey.toml: nothing but Dom0, the media server and the signalling server."
+METHOD = "Host file turnkey.toml has only Dom0, the media server and the signalling server."
 
 BYPASS = 'nic.eth1.domain="media"'
 
@@ -110,7 +110,7 @@ def figure_12(lab: Lab) -> Experiment:
         ),
         *(
             claim(
-                f"2.{place} against D: no less loss to be seen",
+                f"2.{place} against D: not visibly less loss",
                 facts["weights"],
                 [found[f"2.{place}"], default],
                 holds=default.loss - found[f"2.{place}"].loss < VISIBLE_LOSS_PERCENT,
@@ -119,10 +119,10 @@ def figure_12(lab: Lab) -> Experiment:
         ),
     ]
     measurement = Measurement(
-        f"D if a packet through a server on Linux itself took {RELAY_TODAY_US:.1f} us of CPU, not"
-        f" {relay_us:.1f}, and all else in proportion",
+        f"D, if a packet through a server on bare Linux took {RELAY_TODAY_US:.1f} us of CPU"
+        f" instead of {relay_us:.1f}, and all other costs in proportion",
         str(today),
-        "what rtpengine was measured to take on a core of today, scaled by clock",
+        "measured for rtpengine on a present core, scaled by clock",
     )
     return experiment(
         "figure-12", "turnkey, two cores", METHOD, rows, found.values(), [measurement]
@@ -151,7 +151,7 @@ def figure_13(lab: Lab) -> Experiment:
                 facts["weights"],
                 [point, bypass],
                 holds=point.loss < bypass.loss,
-                why="with bypass the two cores are not full at any weight",
+                why="with bypass the two cores are not fully used at any weight",
             )
             for point in weighted
         ),

@@ -72,7 +72,7 @@ fn run_telling(
     }
 }
 
-/// Someone who is told each record.
+/// A sink that passes each record to a function.
 struct Told<'a>(&'a mut dyn FnMut(Record));
 
 impl Sink for Told<'_> {
@@ -263,7 +263,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
         true
     }
 
-    /// Serves what comes first of what is due; false if nothing is.
+    /// Serves the first of the due events; false if none is due.
     fn serve(&mut self, now: i64) -> bool {
         if let Some(cpu) = self.agenda.completions.due(now) {
             self.complete(cpu as u32, now);
@@ -369,7 +369,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
                     self.execute_workload(cpu, index, now);
                 }
             } else if !self.workloads.has_work(index) {
-                // It stands still: what came waits until it goes on.
+                // The VCPU stands still: its new work waits until it goes on.
             } else if vcpu.blocked {
                 self.wake(index, now);
             } else {
@@ -647,7 +647,8 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
         }
     }
 
-    /// The order in which a reader of the trace expects it: budgets, who stops, the decision, who runs.
+    /// Records appear in the order that a reader of the trace expects: budgets, the VCPU that stops, the decision,
+    /// the VCPU that runs.
     fn trace_decision(
         &mut self,
         now: i64,

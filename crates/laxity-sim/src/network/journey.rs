@@ -322,7 +322,7 @@ impl Journeys {
         }
     }
 
-    /// Whether what has that key takes too long from one time to another.
+    /// Whether the packet with that key takes too long from `since_ns` to `at_ns`.
     fn is_late(&self, key: Key, since_ns: i64, at_ns: i64) -> bool {
         let limit_ns = match key {
             (_, copy) if is_of_registration(key) => ANSWER_WAITS_NS.get(copy as usize).copied(),

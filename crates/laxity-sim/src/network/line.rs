@@ -132,7 +132,7 @@ impl Line {
         }
     }
 
-    /// Whether it should leave what it does for something that came up.
+    /// Whether the VCPU should leave its present step for newer work.
     pub fn is_to_switch(&self) -> bool {
         self.kernel.is_none() && self.kernel_has_turn()
     }
@@ -186,14 +186,14 @@ impl Line {
         packets.collect()
     }
 
-    /// It has worked for so long on what it does.
+    /// The VCPU has worked for `ns` on its present step.
     pub fn advance(&mut self, ns: i64) {
         if let Some(step) = self.kernel.as_mut().or(self.thread.as_mut()) {
             step.remaining_ns -= ns;
         }
     }
 
-    /// It has done what it did.
+    /// The VCPU has completed its present step.
     pub fn end(&mut self) -> Option<What> {
         if let Some(step) = self.kernel.take() {
             debug_assert_eq!(step.remaining_ns, 0);

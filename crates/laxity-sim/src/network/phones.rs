@@ -166,7 +166,7 @@ pub struct Phones {
     streams: Window<Stream>,
     next_call: u64,
     next_call_ns: i64,
-    /// When which stream sends next: all have the same interval, so that who sent last comes last.
+    /// The next sending time of each stream. All have the same interval, so the stream that sent last comes last.
     sending: VecDeque<(i64, u64)>,
     events: BinaryHeap<Reverse<(i64, u64, Event)>>,
     events_made: u64,
@@ -174,7 +174,7 @@ pub struct Phones {
     delays: Times,
     setups: Times,
     registered: Times,
-    /// The registration whose answer has reached its phone, until somebody asks.
+    /// The registration whose answer has reached its phone, until a caller takes it.
     answered: Option<u64>,
     tally: Tally,
     jitter_ns_max: i64,

@@ -244,7 +244,7 @@ impl Protection {
                 Effect::Capture(number) => self.due = Some(number),
                 Effect::Send(header) => self.to_send = Some(header),
                 Effect::Release(through) => self.release(through),
-                // The gate asks for it; who runs the domain on knows when.
+                // The gate asks for the output, and the host that takes over knows when it activates the domain.
                 Effect::Output | Effect::Activate => {}
             }
         }

@@ -181,7 +181,7 @@ impl Network {
         self.signals.push(line);
     }
 
-    /// Tells who handles the source that it has packets, unless it looks anyway or waits for credit.
+    /// Tells the handler of the source that it has packets, unless the handler looks anyway or waits for credit.
     pub fn notify(&mut self, source: usize) {
         let waits = match self.sources[source].origin {
             Origin::FromGuest(interface) => self.interfaces[interface].is_stopped,

@@ -37,7 +37,7 @@ class Kvm(Substrate):
     mode: Mode = option(
         "repeatable",
         "--mode",
-        "The same bytes every time, on one CPU; or time as on the wall.",
+        "repeatable gives the same bytes every time, on one CPU; live runs in wall time.",
         metavar="repeatable|live",
     )
 

@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from laxity_reproduce.rt_xen.on_xen.window import Window
 
 METHOD = (
-    "Costs of decisions and switches are those of Table 1's windows under"
-    f" {', '.join(MEASURED)} (even share, load 70 %). A tick of a guest's kernel takes the median"
-    " of what idle guests took that woke for one; guests report when they come. What a job takes on"
-    " top of its cost (interrupts, the kernel's own work, wakes) is what the domains of such a"
-    " window ran longer on Xen than in the simulator with those costs, by the number of their jobs,"
-    " each up to when it last had none left in both. Checked on windows that were not used: those"
-    " of Table 2 and Figure 6, of all policies. A row is reproduced if the calibrated simulator is"
-    " on average at least as close to Xen as one without costs."
+    f"Costs of decisions and switches are those of Table 1's windows under {', '.join(MEASURED)}"
+    " (even share, load 70 %). The cost of a tick of a guest's kernel is the median CPU time of"
+    " idle guests that woke for one; guests report the times of their ticks. The overhead of a"
+    " job (interrupts, the kernel's own work, wakes) is the CPU time that the domains of such a"
+    " window took more on Xen than in the simulator with those costs, divided by the number of"
+    " their jobs; each domain counts until it last had no job left in both. The costs are"
+    " checked on windows that were not used, those of Table 2 and Figure 6 under all policies. A"
+    " row is reproduced if the calibrated simulator is on average at least as close to Xen as"
+    " one without costs."
 )
 
 
@@ -122,7 +123,7 @@ def _further(by: float, unit: str) -> str:
 def _costs(calibration: Calibration) -> list[Measurement]:
     return [
         Measurement(
-            f"{policy}: ns a decision; a switch; a job, on top of its cost; a tick",
+            f"{policy}: cost of a decision; of a switch; overhead of a job; cost of a tick, ns",
             "; ".join(
                 f"median {cost.median:,}, 99 % {cost.p99:,}, most {cost.max:,}"
                 for cost in (of_policy.schedule, of_policy.context_switch)

@@ -55,23 +55,23 @@ MANY_DURATION = "duration=5 s"
 """More would not fit Xen's trace buffers."""
 
 METHOD = (
-    "Host file even.toml: even share, load 70 %, the task set of seed 1; a hypervisor that traces"
-    " the cycles of each decision (do_schedule), of each context switch, and of wakes. Costs are in"
-    f" instructions: the machine counts them, {NS_AN_INSTRUCTION} ns each. The servers run"
-    " event-driven and, as in the paper, with a quantum of 1 ms; credit, ours and Xen's, with a"
-    " time slice of 1 ms. Time lost is that of decisions, switches and wakes. Needed are the"
-    " decisions and switches that the schedule itself cannot do without: releases, completions,"
-    " exhaustions and replenishments that change who runs; counted in windows of their own, in"
-    " which policies trace what they do. The paper's values are of another"
-    " machine: only ratios between policies can be held against ours. A row with a demand in place"
-    " of a published value is reproduced if the demand is met."
+    "Host file even.toml has an even share, a load of 70 % and the task set of seed 1. The"
+    " hypervisor traces the cycles of each decision (do_schedule), context switch and wake."
+    f" Costs are in instructions, which the machine counts and which take {NS_AN_INSTRUCTION} ns"
+    " each. The servers run event-driven and, as in the paper, with a quantum of 1 ms; credit,"
+    " ours and Xen's, has a time slice of 1 ms. Lost time is that of decisions, switches and"
+    " wakes. Needed decisions and switches are those that the schedule itself requires:"
+    " releases, completions, exhaustions and replenishments that change which VCPU runs. They"
+    " are counted in windows of their own, in which policies trace what they do. The paper's"
+    " values come from another machine, so only ratios between policies can be compared with"
+    " ours. A row with a demand in place of a published value is reproduced if the demand is met."
 )
 
 
 METHOD_MANY = (
-    f"{MANY_DOMAINS} domains of {MANY_VCPUS} VCPUs, and on each VCPU one task of {MANY_COST_US} us"
-    f" every {MANY_PERIOD_MS} ms, their releases spread evenly; budgets of 500 us every 100 ms."
-    " Event-driven. Otherwise as Table 1."
+    f"Each of {MANY_DOMAINS} domains has {MANY_VCPUS} VCPUs, and each VCPU has one task of"
+    f" {MANY_COST_US} us every {MANY_PERIOD_MS} ms, with releases spread evenly. Budgets are 500"
+    " us every 100 ms. The policies are event-driven. All else is as in Table 1."
 )
 
 

@@ -19,20 +19,21 @@ if TYPE_CHECKING:
     from laxity_reproduce.rt_xen.on_xen.window import Window
 
 METHOD = (
-    "Every window of Table 2 and Figure 6, and the simulator's run of the same host: with the"
-    " calibrated costs and without any. The same VCPU: the share of time in which the CPU runs the"
-    " same VCPU in both, or nobody in both, times taken as they are. Completions: the differences"
-    " between the times at which a job was complete in both. A row is reproduced if in each window"
-    f" the miss ratio of each domain on Xen is within {CLOSE_POINTS:g} points of the simulator's,"
-    " with the calibrated costs, if there are any; the ticks of guests' kernels are among these."
-    " What remains comes from what the simulator does not have: other timers of these kernels;"
-    " between a cause (an interrupt) and the decision that follows some 6 to 10 us pass; what is"
-    " due at one instant is done one after the other, in some 15 us, and a polling server whose"
-    " budget comes before its VCPU wakes drops it; and what a job takes on top of its cost varies"
-    " from job to job. How much hangs on microseconds is"
-    " measured in the simulator alone, with all jobs 1 or 2 us longer or shorter. Where its own"
-    f" miss ratios go further than {CLOSE_POINTS:g} points by that, it cannot be expected to be as"
-    " close to Xen, whose jobs it does not know to the microsecond."
+    "Every window of Table 2 and Figure 6 is compared with the simulator's run of the same"
+    " host, with the calibrated costs and without any. The share of time with the same VCPU is"
+    " that in which the CPU runs the same VCPU in both, or is idle in both, at times that are"
+    " not shifted. The difference between completions is that between the times at which a job"
+    " was complete in both. A row is reproduced if in each window the miss ratio of each domain"
+    f" on Xen is within {CLOSE_POINTS:g} points of the simulator's, with the calibrated costs, if"
+    " there are any, which include the ticks of guests' kernels. The remaining difference comes"
+    " from what the simulator leaves out: other timers of these kernels; the 6 to 10 us or so"
+    " between a cause (an interrupt) and the decision that follows; the 15 us or so in which Xen"
+    " does one after the other what is due at one instant, so that a polling server whose budget"
+    " comes before its VCPU wakes drops it; and the overhead of a job, which varies from job to"
+    " job. The sensitivity to microseconds is measured in the simulator alone, with all jobs 1"
+    f" or 2 us longer or shorter. Where its own miss ratios change by more than {CLOSE_POINTS:g}"
+    " points, it cannot be expected to be as close to Xen, whose jobs it does not know to the"
+    " microsecond."
 )
 
 NS_A_US = 1000
@@ -57,11 +58,11 @@ def why_apart(lab: XenLab, window: Window) -> str:
     jobs = sum(task["jobs"] for task in tasks)
     extra_us = (domain["cpu_ns_b"] - domain["cpu_ns_a"]) / NS_A_US
     return (
-        f"{domain['name']}: of {jobs} jobs {only_xen} are late on Xen only, {only_sim} in the"
-        f" simulator only; it has {extra_us:+,.0f} us of CPU on Xen; both run the same VCPU"
-        f" {100 * agreement['same_ratio']:.1f} % of the time; in the simulator alone its miss ratio"
-        f" goes by up to {lab.sensitivity(window)[number]:.1f} points with {NUDGED}"
-        f"{_of_policy(window, lab.found(window).trace, number)}"
+        f"{domain['name']}: {only_xen} of {jobs} jobs are late on Xen only and {only_sim} in the"
+        f" simulator only; its CPU time on Xen differs by {extra_us:+,.0f} us; both run the same"
+        f" VCPU {100 * agreement['same_ratio']:.1f} % of the time; in the simulator alone its"
+        f" miss ratio changes by up to {lab.sensitivity(window)[number]:.1f} points with"
+        f" {NUDGED}{_of_policy(window, lab.found(window).trace, number)}"
     )
 
 
@@ -69,14 +70,14 @@ def _of_policy(window: Window, trace: Path, domain: int) -> str:
     """What is known to part the two under some policies, as the end of a sentence."""
     if window.scheduler == "polling" and (dropped := guests.budgets_before_wakes(trace, domain)):
         return (
-            "; times that on Xen its budget came before it woke for a job due at the same instant,"
-            f" and was dropped: {dropped}"
+            "; on Xen its budget came before it woke for a job due at the same instant, and was"
+            f" dropped, {dropped} times"
         )
     if window.scheduler == "sporadic" and (late_ns := guests.late_ends_ns(trace)):
         return (
-            f"; on Xen {len(late_ns):,} turns ended by the clock, late by"
-            f" {np.median(late_ns) / NS_A_US:.1f} us (median), and under sporadic all that is"
-            " replenished is late by as much from then on"
+            f"; on Xen {len(late_ns):,} turns ended by a timer,"
+            f" {np.median(late_ns) / NS_A_US:.1f} us late (median), and under sporadic each"
+            " replenishment is late by as much from then on"
         )
     return ""
 
@@ -186,7 +187,7 @@ def _sensitivity(lab: XenLab, windows: list[Window], policy: str) -> list[Measur
         return []
     return [
         Measurement(
-            f"{policy}, the simulator alone: a domain's miss ratio with {NUDGED}, points",
+            f"{policy}, the simulator alone: change of a domain's miss ratio with {NUDGED}, points",
             f"{np.mean(points):.2f} on average, {max(points):.2f} at most",
             f"{sum(point > CLOSE_POINTS for point in points)} of {len(points)} windows above"
             f" {CLOSE_POINTS:g}",
@@ -211,8 +212,7 @@ def _distance(data: pd.DataFrame, policy: str, *, calibrated: bool) -> list[Meas
         Measurement(
             f"{policy}, {costs}: time in which both run the same VCPU, %",
             f"{same.mean():.1f} on average, {same.min():.1f} at least",
-            f"of {len(chosen)} windows; shifted by what suits best"
-            f" {100 * chosen.best_ratio.mean():.1f}",
+            f"of {len(chosen)} windows; {100 * chosen.best_ratio.mean():.1f} with the best shift",
         ),
         Measurement(
             f"{policy}, {costs}: difference between completions, us",

@@ -51,17 +51,16 @@ SETS = 3
 SEEDS_TRIED = 50
 
 METHOD = (
-    "Host file even.toml, load 70 %; servers are event-driven, where the paper's tick every 1 ms;"
-    " credit has a time slice of 1 ms. Overloaded: the highest-priority task of domain 3 runs"
-    " longer, so that it has a utilization of 10 %, which is seldom more than the domain's share;"
-    " overloaded by 10 points: so that it has a utilization of 10 % more than planned, which"
-    " always is."
-    f" {SETS} task sets: those of the first seeds, from 1, with which in the simulator, without"
-    " costs and in as long a run, no domain but the overloaded one misses under any of the four"
-    " servers. Values are miss ratios in percent of domains 1 to 5, means"
-    " over task sets. A row is reproduced if in every task set every domain's ratio on Xen is"
-    f" within {CLOSE_POINTS:g} points of the simulator's; the rows on isolation, if no domain"
-    " but the overloaded one misses at all."
+    "Host file even.toml runs at a load of 70 %. Servers are event-driven, where the paper's"
+    " tick every 1 ms; credit has a time slice of 1 ms. When domain 3 is overloaded, its"
+    " highest-priority task runs longer and has a utilization of 10 %, which seldom exceeds the"
+    " domain's share; when it is overloaded by 10 points, the task has a utilization of 10 %"
+    f" more than planned, which always does. The {SETS} task sets are those of the first seeds,"
+    " from 1, with which no domain but the overloaded one misses under any of the four servers"
+    " in the simulator, without costs and in as long a run. Values are the miss ratios of"
+    " domains 1 to 5 in percent, means over task sets. A row is reproduced if in every task set"
+    f" every domain's ratio on Xen is within {CLOSE_POINTS:g} points of the simulator's; the rows"
+    " on isolation, if no domain but the overloaded one misses at all."
 )
 
 

@@ -29,12 +29,12 @@ LOADS = (70, 85, 100)
 """Percent."""
 
 METHOD = (
-    "Host files decreasing.toml, even.toml and increasing.toml; the task set of seed 1, scaled to"
-    " each load; servers are event-driven, where the paper's tick every 1 ms; credit has a time"
-    " slice of 1 ms. Values are miss ratios in percent of domains 1 to 5. The paper has its curves"
-    " as a picture only; its statements stand below. A row is reproduced if the ratio of every"
-    f" domain on Xen is within {CLOSE_POINTS:g} points of the simulator's, with the calibrated"
-    " costs, if there are any."
+    "Host files decreasing.toml, even.toml and increasing.toml run with the task set of seed 1,"
+    " scaled to each load. Servers are event-driven, where the paper's tick every 1 ms; credit"
+    " has a time slice of 1 ms. Values are the miss ratios of domains 1 to 5 in percent. The"
+    " paper shows its curves only as a picture; its statements stand below. A row is reproduced"
+    f" if the ratio of every domain on Xen is within {CLOSE_POINTS:g} points of the simulator's,"
+    " with the calibrated costs, if there are any."
 )
 
 
