@@ -34,6 +34,7 @@ fuzz_target!(|data: &[u8]| {
         vcpus: threads.len() as u32,
         budget_ns: 0,
         period_ns: 0,
+        real_time: false,
         tasks: Vec::new(),
     };
     let metadata = Metadata {

@@ -22,6 +22,7 @@ static METADATA: LazyLock<Metadata> = LazyLock::new(|| {
         vcpus,
         budget_ns: 2 * MS,
         period_ns: 10 * MS,
+        real_time: false,
         tasks,
     };
     let task = TaskMetadata {

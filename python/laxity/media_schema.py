@@ -114,6 +114,8 @@ class RelayReport(TypedDict):
     """Datagrams that are no G.711 packets."""
     cpu_ns: int
     """CPU time of the pool."""
+    unwritten: int
+    """Packets whose passage was to be written down, and of which too many others were."""
 
 
 class StreamReport(TypedDict):

@@ -31,13 +31,15 @@ class DomainMetadata(TypedDict):
     """A domain of the run."""
 
     name: str
-    """Name in the host file."""
+    """Name in the host file; in parentheses that of a program which ran beside it."""
     vcpus: int
     """Number of VCPUs."""
     budget_ns: int
     """Budget of each VCPU; 0 where there is none."""
     period_ns: int
     """Period of the budget; 0 where there is none."""
+    real_time: NotRequired[bool]
+    """Whether its VCPUs run before all those that are not real-time."""
     tasks: list[TaskMetadata]
     """In the order of the host file."""
 
@@ -50,6 +52,8 @@ class CallsMetadata(TypedDict):
     answer_waits_ns: NotRequired[list[int]]
     """How long a phone waits for the answer to each copy of a registration's message; none where
     nobody registers."""
+    not_seen: NotRequired[list[str]]
+    """What of the calls the trace does not tell, as sentences without their full stops."""
 
 
 class Metadata(TypedDict):

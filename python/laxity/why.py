@@ -165,6 +165,8 @@ class Why:
     late: tuple[Late, ...]
     totals: tuple[Total, ...]
     """From the greatest to the smallest."""
+    not_seen: tuple[str, ...] = ()
+    """What of the calls the trace does not tell, as sentences without their full stops."""
 
     def kinds(self) -> tuple[What, ...]:
         """The kinds of what was late or lost."""

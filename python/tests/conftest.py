@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 import typer
 from laxity import cli
+from laxity.observe.tracefs import TRACING
 from laxity.voice import spandsp
 
 if TYPE_CHECKING:
@@ -32,6 +35,16 @@ def _has_spandsp() -> bool:
 needs_spandsp = pytest.mark.skipif(
     not _has_spandsp(), reason="there is no spandsp (Debian package libspandsp2)"
 )
+
+UNSHARE = shutil.which("unshare") or "unshare"
+
+
+def can_trace() -> bool:
+    """Whether this machine lets itself be traced, in a namespace of mounts of one's own."""
+    words = [UNSHARE, "-m", "mount", "-t", "tracefs", "nodev", str(TRACING)]
+    done = subprocess.run(words, check=False, capture_output=True)
+    return os.geteuid() == 0 and done.returncode == 0
+
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SITE = EXAMPLES / "site.toml"

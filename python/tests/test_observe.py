@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import struct
 import subprocess
 import sys
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from attempts import first_unspoiled, require
-from conftest import EXAMPLES, HOST
+from conftest import EXAMPLES, HOST, UNSHARE, can_trace
 from laxity import Host
 from laxity.observe import here, threads
 from laxity.observe.tracefs import MAGIC, TRACING
@@ -281,8 +279,6 @@ def test_weights_and_quotas_of_control_groups() -> None:
     assert known["quota"].source == "machine/a/vcpu0/cpu.max"
 
 
-UNSHARE = shutil.which("unshare") or "unshare"
-
 LOOP = """
 import itertools, os, time
 parent, start = os.getppid(), time.monotonic_ns()
@@ -296,13 +292,7 @@ for number in itertools.count(1):
 """
 
 
-def _can_trace() -> bool:
-    words = [UNSHARE, "-m", "mount", "-t", "tracefs", "nodev", str(TRACING)]
-    done = subprocess.run(words, check=False, capture_output=True)
-    return os.geteuid() == 0 and done.returncode == 0
-
-
-@pytest.mark.skipif(not _can_trace(), reason="this machine does not let itself be traced")
+@pytest.mark.skipif(not can_trace(), reason="this machine does not let itself be traced")
 def test_this_machine(tmp_path: Path) -> None:
     """What is found depends on what else runs here; that it is written does not."""
     process = subprocess.Popen([sys.executable, "-c", LOOP])

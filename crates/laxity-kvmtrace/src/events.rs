@@ -5,6 +5,7 @@ use crate::format::{Field, Format, TextField};
 use crate::pages::{self, Found};
 use crate::run::KvmRun;
 use laxity_replay::{Decision, Event, Vcpus, What, Who};
+use laxity_trace::NONE;
 use std::collections::HashMap;
 
 /// Bits of a thread's state in `sched_switch` that say why it does not run. The one above them says that it was
@@ -66,6 +67,8 @@ pub struct Formats {
     after_priority: Field,
     wakeup: u16,
     woken: Field,
+    /// The CPU in whose queue it is put.
+    target: Option<Field>,
 }
 
 impl Formats {
@@ -81,6 +84,7 @@ impl Formats {
             after_priority: switch.field("next_prio")?,
             wakeup: wakeup.number()?,
             woken: wakeup.field("pid")?,
+            target: wakeup.field("target_cpu").ok(),
         })
     }
 
@@ -106,7 +110,15 @@ impl Formats {
         if number == self.wakeup
             && let Who::Vcpu(vcpu) = threads.who(value(self.woken)?)
         {
-            return Ok(Some(What::Wake { vcpu, state: true }));
+            let target = match self.target {
+                Some(field) => value(field)?,
+                None => NONE.into(),
+            };
+            return Ok(Some(What::Wake {
+                vcpu,
+                state: true,
+                cpu: u16::try_from(target).unwrap_or(NONE),
+            }));
         }
         Ok(None)
     }

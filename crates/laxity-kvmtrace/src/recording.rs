@@ -70,15 +70,29 @@ impl<'a> Recording<'a> {
         &self.survey
     }
 
-    /// Makes the records of a trace without jobs, and the summary, from the first event to the last. `threads` are
-    /// those of the VCPUs of each domain of the metadata, which has no tasks. Last comes the number of switches that
-    /// the kernel did not trace: each is taken to have been right after the last one on its CPU.
+    /// Makes the records of a trace without jobs, and the summary, from the first event on. `threads` are those of the
+    /// VCPUs of each domain of the metadata, which has no tasks. Last comes the number of switches that the kernel did
+    /// not trace: each is taken to have been right after the last one on its CPU.
     ///
     /// # Errors
     ///
     /// Events were lost or contradict each other, or the threads are not the domains'.
     pub fn import(
         &self,
+        metadata: &Metadata,
+        threads: &[Vec<i32>],
+    ) -> Result<(Vec<Record>, Summary, u64), KvmError> {
+        self.import_from(self.survey.from_ns, metadata, threads)
+    }
+
+    /// Does what [`import`](Recording::import) does, from a time of the recording's clock on.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn import_from(
+        &self,
+        start_ns: i64,
         metadata: &Metadata,
         threads: &[Vec<i32>],
     ) -> Result<(Vec<Record>, Summary, u64), KvmError> {
@@ -89,7 +103,7 @@ impl<'a> Recording<'a> {
                 completions_ns: &completions_ns,
             },
             threads,
-            start_ns: self.survey.from_ns,
+            start_ns,
         };
         let vcpus = Vcpus::new(metadata)?;
         let replay = Replay::new(&run.jobs)?;

@@ -24,6 +24,7 @@ fn metadata() -> Metadata {
         vcpus: 1,
         budget_ns: 0,
         period_ns: 0,
+        real_time: false,
         tasks,
     };
     let task = TaskMetadata {

@@ -4,6 +4,7 @@
 use crate::{
     MediaError, clock,
     control::{self, Description, Parties, Reply, Request},
+    passage::{self, Passages, Seen},
     relay::{RelayOptions, RelayReport, process},
     socket::{self, Receiver},
 };
@@ -78,9 +79,11 @@ struct Exchange {
     /// The party that sends to each socket and the party that receives its packets, by the socket's
     /// number.
     legs: RwLock<HashMap<u64, [Arc<Leg>; 2]>>,
+    /// Where each packet's passage is written down, if it is.
+    passages: Option<Passages>,
 }
 
-/// Relays the calls announced at `control`, until `stop`.
+/// Relays the calls announced at `control`, until `stop`. When each packet was here goes to `passages`, if given.
 ///
 /// # Errors
 ///
@@ -90,6 +93,7 @@ pub fn relay(
     ports: Ports,
     access: &Access,
     options: &RelayOptions,
+    passages: Option<Passages>,
     stop: &AtomicBool,
 ) -> Result<RelayReport, MediaError> {
     options.validate()?;
@@ -112,6 +116,7 @@ pub fn relay(
         epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
             .map_err(MediaError::system("wait for several sockets"))?,
         legs: RwLock::default(),
+        passages,
     };
     thread::scope(|scope| {
         let handles: Vec<_> = (0..options.threads)
@@ -308,6 +313,9 @@ impl Switchboard<'_> {
         for port in control::even_ports(self.ports.range, self.next_port) {
             match socket::bind_nonblocking(SocketAddr::new(self.ports.address, port)) {
                 Ok(socket) => {
+                    if self.exchange.passages.is_some() {
+                        socket::stamp_arrivals(&socket).map_err(|error| error.to_string())?;
+                    }
                     self.next_port = port.saturating_add(1);
                     self.legs += 1;
                     return Ok(Leg {
@@ -375,7 +383,11 @@ fn serve(
     stop: &AtomicBool,
 ) -> Result<RelayReport, MediaError> {
     let mut report = RelayReport::default();
-    let mut receiver = Receiver::new(options.batch as usize);
+    let mut seen = exchange.passages.as_ref().map(Passages::of_thread);
+    let mut receiver = match seen {
+        Some(_) => Receiver::with_times(options.batch as usize),
+        None => Receiver::new(options.batch as usize),
+    };
     let mut events = [EpollEvent::empty()];
     while !stop.load(Ordering::Relaxed) {
         match exchange
@@ -398,7 +410,14 @@ fn serve(
             let received = receiver.receive(&from.socket)?;
             report.received += received as u64;
             for (datagram, octets) in receiver.datagrams() {
+                // It is read before the packet leaves in another law.
+                let stamp = seen.as_ref().and_then(|_| passage::stamp_of(octets));
                 relay_one(&to, datagram.cut, octets, options, &mut report);
+                if let (Some(seen), Some(stamp), Some(arrived_ns)) =
+                    (&mut seen, stamp, datagram.arrived_ns)
+                {
+                    seen.left(&stamp, arrived_ns);
+                }
             }
             if received < options.batch as usize {
                 break;
@@ -406,6 +425,7 @@ fn serve(
         }
     }
     report.cpu_ns = clock::thread_cpu_ns();
+    report.unwritten = seen.map_or(Ok(0), Seen::finish)?;
     Ok(report)
 }
 

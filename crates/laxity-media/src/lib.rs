@@ -12,7 +12,7 @@
 //! [`statistics`] (what became of one stream) and [`session`] (of all), [`control`] and [`orders`]
 //! (how calls are told of), [`capture`] (pcap), [`streams`] (out of anybody's capture), [`report`].
 //! The edge: [`socket`], [`clock`] and [`machine`], and on them [`load`], [`relay`], [`sink`],
-//! [`calls`] and [`exchange`].
+//! [`calls`], [`exchange`] and [`passage`] (when each packet was at the media server).
 #![forbid(unsafe_code)]
 
 pub mod arguments;
@@ -28,6 +28,7 @@ pub mod invite;
 pub mod load;
 pub mod machine;
 pub mod orders;
+pub mod passage;
 pub mod relay;
 pub mod report;
 pub mod rtp;

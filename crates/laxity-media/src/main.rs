@@ -11,6 +11,7 @@ use laxity_media::{
     invite::{Invitation, Invited},
     load,
     machine::Usage,
+    passage::Passages,
     relay,
     report::Report,
     session::Plan,
@@ -88,6 +89,7 @@ fn run(command: &Command) -> Result<Report, MediaError> {
             expire,
             address,
             ports,
+            passages,
             relay,
         } => Report {
             relay: Some(match (listen, to, control, address) {
@@ -106,7 +108,9 @@ fn run(command: &Command) -> Result<Report, MediaError> {
                     };
                     socket::allow_many()?;
                     let control = socket::bind(*control)?;
-                    exchange::relay(&control, ports, &access, &relay.options(), &STOP)?
+                    let passages = passages.as_deref().map(Passages::create).transpose()?;
+                    let options = relay.options();
+                    exchange::relay(&control, ports, &access, &options, passages, &STOP)?
                 }
                 _ => unreachable!("the arguments ask for each other"),
             }),

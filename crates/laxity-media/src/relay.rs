@@ -49,6 +49,8 @@ pub struct RelayReport {
     pub invalid: Invalid,
     /// CPU time of the pool.
     pub cpu_ns: i64,
+    /// Packets whose passage was to be written down, and of which too many others were.
+    pub unwritten: u64,
 }
 
 /// Numbers of datagrams that are no G.711 packets, by reason.
@@ -153,6 +155,7 @@ impl RelayReport {
         self.failed += part.failed;
         self.invalid.add(&part.invalid);
         self.cpu_ns += part.cpu_ns;
+        self.unwritten += part.unwritten;
     }
 }
 

@@ -5,6 +5,7 @@
 use serde_json::{Value, json};
 use std::{
     cell::Cell,
+    collections::BTreeSet,
     io::{ErrorKind, Read, Write},
     net::{Ipv4Addr, SocketAddr, UdpSocket},
     process::{Child, ChildStdin, Command, Output, Stdio},
@@ -342,7 +343,11 @@ fn calls_have_ports_of_their_own() {
 
 /// Whether all streams of calls that last for `time` were sent, and heard by who waits two seconds.
 fn have_ports_of_their_own(transcode: bool, time: Duration) -> bool {
-    let server = Server::start(if transcode { &["--transcode"] } else { &[] });
+    let name = format!("laxity-media-passages-{}", std::process::id());
+    let passages = std::env::temp_dir().join(name);
+    let written = format!("--passages={}", passages.display());
+    let options = [&*written, "--transcode"];
+    let server = Server::start(&options[..if transcode { 2 } else { 1 }]);
     let parties = free_ports(8);
     let report = report_of(&calls(|orders| {
         for (number, pair) in parties.chunks(2).enumerate() {
@@ -388,7 +393,35 @@ fn have_ports_of_their_own(transcode: bool, time: Duration) -> bool {
     let dropped = count(relay, "dropped") + count(sink, "dropped");
     assert!(relayed <= sent && dropped <= count(sink, "lost"));
     assert_eq!(count(sink, "misdirected") + count(sink, "foreign"), 0);
+    assert_passages(&std::fs::read(&passages).unwrap(), relay);
+    std::fs::remove_file(&passages).unwrap();
     relayed == sent && dropped == count(sink, "lost")
+}
+
+/// Each packet that was relayed is written down, once, by a thread of the pool, with no more CPU time than it had.
+fn assert_passages(octets: &[u8], relay: &Value) {
+    let (rows, rest) = octets.as_chunks::<48>();
+    let number = |row: &[u8; 48], at: usize| {
+        i64::from_le_bytes(row[8 * at..8 * (at + 1)].try_into().unwrap())
+    };
+    assert!(rest.is_empty());
+    assert_eq!(relay["received"].as_u64(), Some(rows.len() as u64));
+    assert_eq!(relay["unwritten"], 0);
+    let packets: BTreeSet<_> = rows
+        .iter()
+        .map(|row| (number(row, 0), number(row, 1)))
+        .collect();
+    assert_eq!(packets.len(), rows.len());
+    let threads: BTreeSet<_> = rows.iter().map(|row| number(row, 2)).collect();
+    assert!(threads.len() <= 2, "{threads:?}");
+    let used_ns: i64 = rows.iter().map(|row| number(row, 5)).sum();
+    assert!(used_ns <= relay["cpu_ns"].as_i64().unwrap());
+    assert!(rows.iter().all(|row| number(row, 5) > 0));
+    // Each thread sends on one packet after the other.
+    for thread in threads {
+        let own = rows.iter().filter(|row| number(row, 2) == thread);
+        assert!(own.map(|row| number(row, 4)).is_sorted());
+    }
 }
 
 /// What comes while the program does not run is received, however long that is: here, longer than it

@@ -5,6 +5,7 @@ use crate::border::{json, open};
 use crate::interrupts::interruptible;
 use laxity_config::input;
 use laxity_kvmtrace::{KvmError, Recording};
+use laxity_replay::{Vcpus, Way, with_packets};
 use laxity_trace::{Kind, Metadata, NONE, Record, Sink, TraceError, Writer};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -151,25 +152,76 @@ pub fn recorded_threads(py: Python<'_>, file: &str) -> PyResult<String> {
 }
 
 /// Writes the trace, without jobs, of a file of trace-cmd. `metadata` (JSON) is that of the trace; `threads` are those
-/// of the VCPUs of each domain. Returns the number of switches that the kernel did not trace.
+/// of the VCPUs of each domain. The trace begins at `start_ns` of the recording's clock, or with the first event.
+/// `packets` are late ones, each as nine int64: stream, number there, domain and VCPU that handled it, and, in ns from
+/// the start, when it was sent, arrived at the server, left it and was heard, and the CPU time of its own. Returns the
+/// number of switches that the kernel did not trace.
 #[pyfunction]
+#[pyo3(signature = (file, out, metadata, threads, start_ns=None, packets=Vec::new()))]
 pub fn import_recorded(
     py: Python<'_>,
     file: &str,
     out: &str,
     metadata: &str,
     threads: Vec<Vec<i32>>,
+    start_ns: Option<i64>,
+    packets: Vec<u8>,
 ) -> PyResult<u64> {
+    let ways = ways(&packets)?;
     let metadata: Metadata = serde_json::from_str(metadata)
         .map_err(|error| PyValueError::new_err(format!("the metadata: {error}")))?;
     let (file, out) = (file.to_owned(), out.to_owned());
     interruptible(py, move || {
-        let (records, _, guessed) =
-            recording(&file, |recording| recording.import(&metadata, &threads))?;
+        let (records, guessed) = recording(&file, |recording| {
+            let start_ns = start_ns.unwrap_or(recording.survey().from_ns);
+            let (records, _, guessed) = recording.import_from(start_ns, &metadata, &threads)?;
+            let vcpus = Vcpus::new(&metadata)?;
+            let records = with_packets(&vcpus, metadata.duration_ns, records, &ways)?;
+            Ok((records, guessed))
+        })?;
         let at = |error| PyOSError::new_err(format!("{out}: {error}"));
         let mut writer = Writer::new(File::create(&out).map_err(at)?, &metadata).map_err(at)?;
         records.into_iter().for_each(|record| writer.record(record));
         writer.finish().map_err(at)?;
         Ok(guessed)
     })?
+}
+
+/// Packets, from bytes.
+fn ways(bytes: &[u8]) -> PyResult<Vec<Way>> {
+    const NUMBERS: usize = 9;
+    let (rows, rest) = bytes.as_chunks::<{ 8 * NUMBERS }>();
+    let refused = || PyValueError::new_err("a packet is nine int64, none of which is too large");
+    if !rest.is_empty() {
+        return Err(refused());
+    }
+    let way = |row: &[u8; 8 * NUMBERS]| {
+        let (words, _) = row.as_chunks();
+        let mut numbers = [0; NUMBERS];
+        for (number, word) in numbers.iter_mut().zip(words) {
+            *number = i64::from_le_bytes(*word);
+        }
+        let [
+            stream,
+            number,
+            domain,
+            vcpu,
+            sent_ns,
+            arrived_ns,
+            left_ns,
+            heard_ns,
+            work_ns,
+        ] = numbers;
+        Some(Way {
+            stream: stream.try_into().ok()?,
+            number: number.try_into().ok()?,
+            vcpu: (domain.try_into().ok()?, vcpu.try_into().ok()?),
+            sent_ns,
+            arrived_ns,
+            left_ns,
+            heard_ns,
+            work_ns,
+        })
+    };
+    (rows.iter().map(way).collect::<Option<_>>()).ok_or_else(refused)
 }

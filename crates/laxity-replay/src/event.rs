@@ -1,6 +1,8 @@
 //! What happened on the CPUs of a host, as its kernel saw it.
 
 use laxity_trace::Kind;
+#[cfg(doc)]
+use laxity_trace::NONE;
 
 /// The VCPU that runs on a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +55,8 @@ pub enum What {
         vcpu: u32,
         /// Its run state changed. If not, it may have been awake.
         state: bool,
+        /// The CPU in whose queue it waits from then on, or [`NONE`] if that is not known.
+        cpu: u16,
     },
     /// A VCPU has nothing left to do.
     Block {

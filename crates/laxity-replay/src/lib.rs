@@ -6,17 +6,20 @@
 //!   trace, and the time is in [`Summary::foreign_ns`]. A decision that only concerns foreign ones is not in it.
 //! - Jobs arrive as their tasks say, and complete as the guests report. There is no `Execute`: a hypervisor does
 //!   not see which job its guest works on.
-//! - At one instant: jobs that complete, jobs that arrive, then what the kernel saw, CPUs by number.
+//! - At one instant: jobs that complete, jobs that arrive, then what the kernel saw, CPUs by number; then packets
+//!   that were heard late, whose ways the phones and the media server tell.
 #![forbid(unsafe_code)]
 
 mod error;
 mod event;
+mod packets;
 mod replay;
 mod summary;
 mod vcpus;
 
 pub use error::ReplayError;
 pub use event::{Decision, Event, What, Who};
+pub use packets::{Way, with_packets};
 pub use replay::{Jobs, Replay};
 pub use summary::Summary;
 pub use vcpus::Vcpus;

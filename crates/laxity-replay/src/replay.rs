@@ -231,7 +231,11 @@ impl<'a> Host<'a> {
     fn event(&mut self, event: &Event) -> Result<(), ReplayError> {
         let (time_ns, cpu) = (event.time_ns, event.cpu);
         match event.what {
-            What::Wake { vcpu, .. } => self.wake(time_ns, vcpu),
+            What::Wake { vcpu, cpu, .. } => {
+                // A CPU beyond the host's is not in the trace.
+                let is_of_host = u32::from(cpu) < self.metadata.cpus;
+                self.wake(time_ns, vcpu, if is_of_host { cpu } else { NONE });
+            }
             What::Block { vcpu, .. } => self.block(time_ns, vcpu),
             What::Policy {
                 vcpu,
@@ -259,7 +263,7 @@ impl<'a> Host<'a> {
                     self.vcpus[vcpu as usize].cpu = NONE;
                 }
                 if let Who::Vcpu(vcpu) = after {
-                    self.wake(time_ns, vcpu);
+                    self.wake(time_ns, vcpu, NONE);
                 }
                 self.decide(event, before, after, decision);
                 if let Who::Vcpu(vcpu) = after {
@@ -305,9 +309,9 @@ impl<'a> Host<'a> {
         }
     }
 
-    fn wake(&mut self, time_ns: i64, vcpu: u32) {
+    fn wake(&mut self, time_ns: i64, vcpu: u32, cpu: u16) {
         if std::mem::take(&mut self.vcpus[vcpu as usize].blocked) {
-            self.record(time_ns, vcpu, Kind::Wake, NONE, 0);
+            self.record(time_ns, vcpu, Kind::Wake, cpu, 0);
         }
     }
 

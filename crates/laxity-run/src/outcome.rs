@@ -49,6 +49,7 @@ pub fn metadata(host: &Host, substrate: &str) -> Metadata {
                 vcpus: domain.vcpus.len() as u32,
                 budget_ns: domain.parameters.budget_ns,
                 period_ns: domain.parameters.period_ns,
+                real_time: false,
                 tasks: domain
                     .tasks
                     .iter()
@@ -69,6 +70,7 @@ pub fn metadata(host: &Host, substrate: &str) -> Metadata {
                 Some(_) => ANSWER_WAITS_NS.to_vec(),
                 None => Vec::new(),
             },
+            not_seen: Vec::new(),
         }),
     }
 }

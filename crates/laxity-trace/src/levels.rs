@@ -599,6 +599,7 @@ mod tests {
             vcpus: VCPUS.into(),
             budget_ns: 7,
             period_ns: 10,
+            real_time: false,
             tasks: tasks.clone().collect(),
         };
         Metadata {

@@ -19,7 +19,7 @@
 //! | 0 | i64 | `time_ns`, from the start of the run; never goes backwards |
 //! | 8 | i64 | `argument`; its meaning stands with each [`Kind`] |
 //! | 16 | u16 | `cpu`, 0xFFFF: none |
-//! | 18 | u16 | `domain`, its place in the host file, 0xFFFF: none |
+//! | 18 | u16 | `domain`, its place in the metadata, 0xFFFF: none |
 //! | 20 | u16 | `vcpu`, within the domain, 0xFFFF: none |
 //! | 22 | u8 | `kind`: [`Kind`] |
 //! | 23 | u8 | 0 |

@@ -41,13 +41,16 @@ pub struct CallsMetadata {
     /// How long a phone waits for the answer to each copy of a registration's message; none where nobody registers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answer_waits_ns: Vec<i64>,
+    /// What of the calls the trace does not tell, as sentences without their full stops.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_seen: Vec<String>,
 }
 
 /// A domain of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DomainMetadata {
-    /// Name in the host file.
+    /// Name in the host file; in parentheses that of a program which ran beside it.
     pub name: String,
     /// Number of VCPUs.
     pub vcpus: u32,
@@ -55,6 +58,9 @@ pub struct DomainMetadata {
     pub budget_ns: i64,
     /// Period of the budget; 0 where there is none.
     pub period_ns: i64,
+    /// Whether its VCPUs run before all those that are not real-time.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub real_time: bool,
     /// In the order of the host file.
     pub tasks: Vec<TaskMetadata>,
 }
@@ -134,14 +140,16 @@ impl Metadata {
         Ok(sizes)
     }
 
-    /// All names.
+    /// All names, and what else terminals are shown.
     fn names(&self) -> impl Iterator<Item = &str> {
         let of_domains = self.domains.iter().flat_map(|domain| {
             let tasks = domain.tasks.iter().map(|task| &*task.name);
             std::iter::once(&*domain.name).chain(tasks)
         });
+        let not_seen = self.calls.iter().flat_map(|calls| &calls.not_seen);
         [&*self.substrate, &*self.policy]
             .into_iter()
+            .chain(not_seen.map(String::as_str))
             .chain(of_domains)
     }
 
@@ -171,6 +179,14 @@ impl Metadata {
     }
 }
 
+impl DomainMetadata {
+    /// Whether it is a program that ran beside the host's domains, whose names have no parentheses. Its VCPUs are its
+    /// threads.
+    pub fn is_beside(&self) -> bool {
+        self.name.starts_with('(')
+    }
+}
+
 impl TaskMetadata {
     /// When job `number` (from 0) arrives; `i64::MAX` if that is beyond all time.
     pub fn arrival_ns(&self, number: u64) -> i64 {
@@ -185,6 +201,14 @@ impl TaskMetadata {
     fn arrival(&self, number: u64) -> i128 {
         i128::from(self.offset_ns) + i128::from(self.period_ns) * i128::from(number)
     }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands fields over by reference"
+)]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn saturate(time_ns: i128) -> i64 {

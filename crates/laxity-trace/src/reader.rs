@@ -359,7 +359,7 @@ mod tests {
             let tasks = tasks.into_iter().map(|(name, (cost_ns, period_ns, deadline_ns, offset_ns))| {
                 TaskMetadata { name, vcpu: vcpus - 1, cost_ns, period_ns, deadline_ns, offset_ns }
             });
-            DomainMetadata { name, vcpus, budget_ns, period_ns, tasks: tasks.collect() }
+            DomainMetadata { name, vcpus, budget_ns, period_ns, real_time: false, tasks: tasks.collect() }
         }
     }
 

@@ -21,6 +21,7 @@ pub(crate) fn metadata() -> Metadata {
         vcpus: 1,
         budget_ns,
         period_ns: 10 * MS,
+        real_time: false,
         tasks,
     };
     Metadata {

@@ -64,6 +64,10 @@ struct Cpu {
 struct Vcpu {
     domain: u16,
     number: u16,
+    /// The culprit of the time that it runs while others wait.
+    culprit: Who,
+    /// It runs before all that is not real-time.
+    is_real_time: bool,
     /// The CPU on which it runs, or [`NONE`].
     cpu: u16,
     /// The CPU in whose queue it is, or [`NONE`] before that is known.
@@ -181,6 +185,11 @@ impl<'a> Account<'a> {
                     account.cpus[usize::from(home)].residents.push(vcpu);
                 }
                 let mut vcpu = Vcpu::new(index as u16, number as u16, home, tasks);
+                vcpu.is_real_time = domain.real_time;
+                if domain.is_beside() {
+                    // Nobody knows a program's threads by their numbers.
+                    vcpu.culprit = Who::Vcpu(index as u16, 0);
+                }
                 for &task in &vcpu.tasks.clone() {
                     let task = &mut account.tasks[task as usize];
                     task.key = vcpu.index(Key::by(Cause::Task, Who::Task(task.domain, task.place)));
@@ -582,7 +591,7 @@ impl<'a> Account<'a> {
             match cpu.vcpu.map(|index| &self.vcpus[index as usize]) {
                 Some(other) => Key {
                     cause: Cause::Cpu,
-                    who: Who::Vcpu(other.domain, other.number),
+                    who: other.culprit,
                     rule: Some(self.rule(vcpu, other)),
                 },
                 None => Key::of(Cause::Idle),
@@ -598,6 +607,7 @@ impl<'a> Account<'a> {
     fn rule(&self, waiting: &Vcpu, running: &Vcpu) -> Rule {
         match () {
             () if running.back_to_back => Rule::BackToBack,
+            () if running.is_real_time && !waiting.is_real_time => Rule::Order,
             () if !self.has_classes => Rule::Order,
             () if running.class == BOOST => Rule::Boost,
             () if running.class < waiting.class => Rule::Credits,
@@ -611,6 +621,8 @@ impl Vcpu {
         Vcpu {
             domain,
             number,
+            culprit: Who::Vcpu(domain, number),
+            is_real_time: false,
             cpu: NONE,
             home,
             blocked: true,

@@ -62,6 +62,8 @@ pub struct Answer {
     pub late: Vec<Explained>,
     /// The lateness of all late jobs and packets, by task, cause and culprit.
     pub totals: Vec<Total>,
+    /// What of the calls the trace does not tell, as sentences without their full stops.
+    pub not_seen: Vec<String>,
 }
 
 /// A job with the causes of its lateness.
@@ -262,6 +264,8 @@ impl<'a> Answering<'a> {
                 late_sum_ns: 0,
                 late: Vec::new(),
                 totals: Vec::new(),
+                not_seen: (metadata.calls.as_ref())
+                    .map_or_else(Vec::new, |calls| calls.not_seen.clone()),
             },
             totals: BTreeMap::new(),
             worst: std::array::from_fn(|_| BinaryHeap::new()),
@@ -485,9 +489,10 @@ impl<'a> Answering<'a> {
             Who::Task(domain, task) => Some(self.task_name(domain, task)),
             Who::Vcpu(domain, vcpu) => {
                 let of_vcpu = &self.metadata.domains[usize::from(domain)];
-                Some(match of_vcpu.vcpus {
-                    1 => of_vcpu.name.clone(),
-                    _ => self.metadata.vcpu_name(domain, vcpu),
+                Some(if of_vcpu.vcpus == 1 || of_vcpu.is_beside() {
+                    of_vcpu.name.clone()
+                } else {
+                    self.metadata.vcpu_name(domain, vcpu)
                 })
             }
         }
@@ -541,6 +546,7 @@ mod tests {
                 vcpus: 1,
                 budget_ns: 0,
                 period_ns: 0,
+                real_time: false,
                 tasks: vec![laxity_trace::TaskMetadata {
                     name: "task".into(),
                     vcpu: 0,

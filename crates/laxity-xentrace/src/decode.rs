@@ -262,7 +262,11 @@ impl Decoder<'_> {
                     if self.blocking.is_some_and(|(blocking, _)| blocking == vcpu) {
                         self.blocking = None;
                     }
-                    What::Wake { vcpu, state: false }
+                    What::Wake {
+                        vcpu,
+                        state: false,
+                        cpu: NONE,
+                    }
                 } else {
                     return Ok(());
                 }
@@ -444,7 +448,11 @@ impl Decoder<'_> {
             return None;
         }
         match (old > RUNNABLE, new > RUNNABLE) {
-            (true, false) => Some(What::Wake { vcpu, state: true }),
+            (true, false) => Some(What::Wake {
+                vcpu,
+                state: true,
+                cpu: NONE,
+            }),
             // It was paused while it waited for a CPU.
             (false, true) => Some(What::Block { vcpu, real: true }),
             _ => None,

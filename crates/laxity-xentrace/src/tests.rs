@@ -34,6 +34,7 @@ fn metadata(cpus: u32) -> Metadata {
         vcpus,
         budget_ns: 2 * MS,
         period_ns: 10 * MS,
+        real_time: false,
         tasks,
     };
     let task = TaskMetadata {

@@ -163,6 +163,11 @@ class Groups:
         used_us = dict(line.split() for line in text.splitlines())["usage_usec"]
         return 1000 * int(used_us)
 
+    def threads(self, group: str) -> list[int]:
+        """The numbers of the group's threads, in order."""
+        name = "cgroup.threads" if self._version == 2 else "cpu/tasks"  # noqa: PLR2004 - as above
+        return sorted(map(int, self._file(group, name).read_text().split()))
+
     def paths(self) -> list[Path]:
         """The groups' directories, those within others first."""
         runs = [hierarchy / self._name for hierarchy in self._hierarchies]

@@ -46,17 +46,29 @@ def record(out: Path, duration_s: float, progress: Progress | None = None) -> No
 
     Raises InputError if this machine does not let itself be traced.
     """
-    kib = max(BUFFER_KIB_MIN, math.ceil(BUFFER_KIB_PER_S * duration_s))
-    with traced(kib) as instance:
+    with traced(buffer_kib(duration_s)) as instance:
         _wait(duration_s, progress)
-        _set(instance, "tracing_on", "0")
-        cpus = sorted(
-            (instance / "per_cpu").glob("cpu*"), key=lambda cpu: int(cpu.name.removeprefix("cpu"))
-        )
-        _refuse_lost(cpus)
-        pages = [_pages(cpu, out, _page_bytes(instance)) for cpu in cpus]
-        with out.open("wb") as file:
-            _write(file, instance, pages)
+        save(instance, out)
+
+
+def buffer_kib(duration_s: float) -> int:
+    """Returns the size of a CPU's buffer for what happens in so long."""
+    return max(BUFFER_KIB_MIN, math.ceil(BUFFER_KIB_PER_S * duration_s))
+
+
+def save(instance: Path, out: Path) -> None:
+    """Ends the tracing of an instance, and writes the file.
+
+    Raises InputError if the kernel lost events.
+    """
+    _set(instance, "tracing_on", "0")
+    cpus = sorted(
+        (instance / "per_cpu").glob("cpu*"), key=lambda cpu: int(cpu.name.removeprefix("cpu"))
+    )
+    _refuse_lost(cpus)
+    pages = [_pages(cpu, out, _page_bytes(instance)) for cpu in cpus]
+    with out.open("wb") as file:
+        _write(file, instance, pages)
     for page in pages:
         page.unlink()
 

@@ -426,9 +426,10 @@ def _late(found: Why, policy: str) -> Section:
         if found.lost_packets or found.lost_messages
         else ""
     )
+    not_seen = f" Not seen: {'; '.join(found.not_seen)}." if found.not_seen else ""
     return Section(
         f"Why {', and '.join(filter(None, (were_out, were_late)))}",
-        f"The causes of {one} sum to its lateness.{lost} `laxity why` also says what "
+        f"The causes of {one} sum to its lateness.{lost}{not_seen} `laxity why` also says what "
         "would have helped.",
         tables=(
             *(

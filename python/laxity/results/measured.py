@@ -22,6 +22,17 @@ PIECE_PACKETS = 1500
 """A stream's packets are kept in pieces of 30 s, as the simulator keeps them."""
 PACKET = np.dtype([("stream", "<i8"), ("packet", "<i8"), ("sent_ns", "<i8"), ("arrived_ns", "<i8")])
 """A packet as `laxity-media calls --packets` writes it."""
+PASSAGE = np.dtype(
+    [
+        ("stream", "<i8"),
+        ("packet", "<i8"),
+        ("thread", "<i8"),
+        ("arrived_ns", "<i8"),
+        ("left_ns", "<i8"),
+        ("work_ns", "<i8"),
+    ]
+)
+"""A packet at the media server, as `laxity-media relay --passages` writes it."""
 
 
 class Relayed(TypedDict):
@@ -145,9 +156,10 @@ def telephony_of_report(report: Report, there: int) -> dict[str, object]:
     }
 
 
-def kept_streams(report: Report, there: int) -> Iterator[KeptStream]:
+def kept_streams(report: Report, there: int, sample: int = 1) -> Iterator[KeptStream]:
     """The packets of the sampled streams, in pieces of 30 s, ns from the first packet of all.
 
+    One call in `sample` of those in the report is kept.
     Each packet has its own delay; the load's lateness is not in it: packets are sent evenly.
     """
     packets = report["packets"]
@@ -156,6 +168,8 @@ def kept_streams(report: Report, there: int) -> Iterator[KeptStream]:
     zero_ns = packets["sent_ns"].min()
     sent = {each["stream"]: each["expected"] for each in report["sink"]["per_stream"]}
     for stream in np.unique(packets["stream"]):
+        if stream // CALL_STREAMS % sample:
+            continue
         own = packets[packets["stream"] == stream]
         first = own[own["packet"].argmin()]
         start_ns = int(first["sent_ns"] - first["packet"] * PACKET_NS - zero_ns)

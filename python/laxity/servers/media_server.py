@@ -87,8 +87,13 @@ class MediaServer:
 
 
 @contextmanager
-def media_server(server: Server, place: Place, clients: Path) -> Iterator[MediaServer]:
-    """A media server, for as long as it is needed; told of calls from the namespace `clients`."""
+def media_server(
+    server: Server, place: Place, clients: Path, passages: Path | None = None
+) -> Iterator[MediaServer]:
+    """A media server, for as long as it is needed; told of calls from the namespace `clients`.
+
+    Laxity's own writes when each packet was there to the file `passages`.
+    """
     address = ADDRESSES[SERVER]
     listen = f"{address}:{CONTROL_PORT}"
     if server.program == RTPENGINE:
@@ -105,6 +110,7 @@ def media_server(server: Server, place: Place, clients: Path) -> Iterator[MediaS
         command += [f"--threads={server.threads}", f"--work={server.work_ns} ns"]
         command += [f"--ports={PORT}-{PORT_LAST}"]
         command += ["--transcode"] if server.transcode else []
+        command += ["--passages", str(passages)] if passages is not None else []
     name = Path(command[0]).name
     with process(name, command, place) as started:
         started.wait_for_port(CONTROL_PORT)

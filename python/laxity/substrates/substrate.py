@@ -44,7 +44,7 @@ class Substrate(Protocol):
     is_model: ClassVar[bool]
     """Whether it predicts what others measure."""
     traces: ClassVar[bool]
-    """Whether a run leaves a trace."""
+    """Whether a run always leaves a trace, which can be held against another substrate's."""
 
     @property
     def repeatable(self) -> bool:

@@ -202,7 +202,9 @@ def why_table(why: Why, policy: str) -> RenderableType:
     if not kinds:
         jobs = number(why.jobs, "job")
         said = f"None of {jobs} was late" if why.jobs else "Nothing was late or lost"
-        return Text(said, "bold green")
+        if not why.not_seen:
+            return Text(said, "bold green")
+        return Group(Text(f"{said}, as far as the trace tells"), *_not_seen(why))
     counts = [number(why.outages, "outage")] if why.outages else []
     if why.jobs:
         counts.append(f"{why.late_jobs:,} of {number(why.jobs, 'job')} late")
@@ -223,7 +225,12 @@ def why_table(why: Why, policy: str) -> RenderableType:
         if each.remedies is not None:
             is_packet = each.packet is not None
             lines.append(Text(f"  {remedy_sentence(each.remedies, is_packet=is_packet)}", "dim"))
-    return Group(*lines, "", _totals(why))
+    return Group(*lines, "", _totals(why), *_not_seen(why))
+
+
+def _not_seen(why: Why) -> list[RenderableType]:
+    """What the trace does not tell, below all else."""
+    return ["", *(Text(f"Not seen: {each}.") for each in why.not_seen)] if why.not_seen else []
 
 
 def _late_and_lost(what: What, of: str, late: int, lost: int) -> str:

@@ -71,11 +71,11 @@ class Linux(Substrate):
         say: Say,
         progress: Progress | None = None,
     ) -> Run:
-        """See Substrate: nothing of the run is left behind, and the kernel is not traced."""
-        del trace, keep, progress
+        """See Substrate: nothing but the trace is left behind."""
+        del keep, progress
         from laxity.substrates.linux import run
 
-        return run.run(host, self.media_server, say, self.words)
+        return run.run(host, self.media_server, say, self.words, trace)
 
 
 SUBSTRATE = Linux

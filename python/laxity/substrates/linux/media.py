@@ -7,17 +7,20 @@ import os
 import sys
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, TypedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import numpy as np
 
+from laxity.errors import InputError
 from laxity.namespaces.afterwards import remover
 from laxity.namespaces.groups import groups
 from laxity.namespaces.network import ADDRESSES, CLIENT, NAMESPACES, SERVER, network
 from laxity.namespaces.process import END_S_MAX, Place, process, require, workplace
-from laxity.results.measured import PACKET, Report
+from laxity.observe import tracefs
+from laxity.results.measured import PACKET, PASSAGE, Report
 from laxity.servers import signalling
 from laxity.servers.control import Media
 from laxity.servers.media_server import (
@@ -56,6 +59,12 @@ LAST_PACKETS_NS = 200_000_000
 """Before the media server forgets a call, for its last packets to arrive; as caller.xml has."""
 PACKETS = "packets"
 """Where the sampled packets' times are, among the run's files."""
+PASSAGES = "passages"
+"""Where the times of all packets at the media server are."""
+NO_PASSAGES = np.empty(0, PASSAGE)
+"""Those of a media server that writes none."""
+BUFFER_KIB_MAX, BUFFERS_KIB_MAX = 1 << 19, 1 << 22
+"""The most memory for the events of a CPU, two minutes of a busy one, and of all CPUs."""
 
 
 class Used(TypedDict):
@@ -71,10 +80,19 @@ class SceneReport(Report, Used):
 
     load_average: float
     """What else the machine had to do when the calls began."""
+    seen: NotRequired[Seen]
+    """What the kernel was asked, of a run that is recorded."""
+    passages: NotRequired[np.ndarray[tuple[int], np.dtype[np.void]]]
+    """The packets at the media server, as PASSAGE, of a run that is recorded."""
 
 
-def run(scene: Scene) -> SceneReport:
-    """Runs a scene on this machine, as root, and leaves nothing behind."""
+def run(scene: Scene, recording: Path | None = None) -> SceneReport:
+    """Runs a scene on this machine, as root, and leaves nothing behind.
+
+    With `recording`, who had the CPUs goes to that file, and the packets are those of all calls. If
+    the kernel does not let itself be traced, or lost events, there is no such file, and `seen` says
+    why.
+    """
     path = program()
     require(PROGRAMS)
     shares = {scene.server.name: scene.server.share}
@@ -98,8 +116,9 @@ def run(scene: Scene) -> SceneReport:
             return Place(NAMESPACES / sides[side], made, group, files=files)
 
         clients = on(CLIENT)
+        passages = None if recording is None else files / PASSAGES
         server = stack.enter_context(
-            media_server(scene.server, on(SERVER, scene.server.name), clients.namespace)
+            media_server(scene.server, on(SERVER, scene.server.name), clients.namespace, passages)
         )
         if scene.signalling is not None:
             place = on(SERVER, scene.signalling.name)
@@ -116,17 +135,93 @@ def run(scene: Scene) -> SceneReport:
                 stack.enter_context(process(name, command, on(SERVER, neighbour.name)))
         load_average = os.getloadavg()[0]
         usage = _Usage(made, group_names)
-        parties, sip, used = _converse(scene, str(path), server, clients, usage)
-        return {
+        watch = _Watch(made, group_names, recording)
+        parties, sip, used = _converse(scene, str(path), server, clients, usage, watch)
+        report: SceneReport = {
             "calls": parties["calls"],
             "load": parties["load"],
             "sink": parties["sink"],
             "relay": server.report(),
             "signalling": sip,
             "packets": np.fromfile(files / PACKETS, PACKET),
-            **used,
+            "elapsed_ns": used["elapsed_ns"],
+            "cpu_ns": used["cpu_ns"],
             "load_average": load_average,
         }
+        if watch.is_wanted:
+            report["seen"] = watch.seen
+        if passages is not None:
+            is_written = passages.exists()
+            report["passages"] = np.fromfile(passages, PASSAGE) if is_written else NO_PASSAGES
+    return report
+
+
+@dataclass
+class Seen:
+    """What the kernel was asked during a run."""
+
+    begin_ns: int = 0
+    """CLOCK_MONOTONIC when the calls were told to begin."""
+    threads: dict[str, list[int]] = field(default_factory=dict)
+    """The threads of each domain."""
+    phones: list[int] = field(default_factory=list)
+    """The threads that send and receive the calls' voice."""
+    untraced: str = ""
+    """Why there is no recording, if there is none."""
+
+
+class _Watch:
+    """Records who has the CPUs while the calls are, if a file for it is given."""
+
+    def __init__(self, made: Groups, names: dict[str, str], recording: Path | None) -> None:
+        self._made, self._names, self._recording = made, names, recording
+        self._stack = ExitStack()
+        self._instance: Path | None = None
+        self.seen = Seen()
+
+    @property
+    def is_wanted(self) -> bool:
+        return self._recording is not None
+
+    @contextmanager
+    def recorded(self, duration_ns: int, parties: int) -> Iterator[None]:
+        """Records while this is entered; `parties` is the phones' process."""
+        if self._recording is None:
+            yield
+            return
+        with self._stack:
+            try:
+                self._instance = self._stack.enter_context(tracefs.traced(_kib_of(duration_ns)))
+            except InputError as error:
+                self.seen.untraced = str(error)
+            # Those that only begin to run later are none of the domains'.
+            self.seen.threads = {
+                name: self._made.threads(group) for name, group in self._names.items()
+            }
+            self.seen.phones = _threads_of(parties)
+            self.seen.begin_ns = time.monotonic_ns()
+            yield
+            if self._instance is not None:
+                try:
+                    tracefs.save(self._instance, self._recording)
+                except InputError as error:
+                    self.seen.untraced = str(error)
+
+
+def _kib_of(duration_ns: int) -> int:
+    """The buffer of a CPU for so long. Raises InputError if that is too much memory."""
+    kib = tracefs.buffer_kib(duration_ns / 1e9)
+    if kib > BUFFER_KIB_MAX or kib * (os.cpu_count() or 1) > BUFFERS_KIB_MAX:
+        raise InputError(
+            f"the events of {duration_ns / 1e9:g} s take {kib / 1024:,.0f} MiB of memory for each "
+            "CPU",
+            "trace a shorter run",
+        )
+    return kib
+
+
+def _threads_of(process: int) -> list[int]:
+    return sorted(int(path.name) for path in Path(f"/proc/{process}/task").iterdir())
 
 
 class _Usage:
@@ -160,12 +255,18 @@ def _media_control(scene: Scene) -> signalling.MediaControl | None:
 
 
 def _converse(
-    scene: Scene, path: str, server: MediaServer, clients: Place, usage: _Usage
+    scene: Scene,
+    path: str,
+    server: MediaServer,
+    clients: Place,
+    usage: _Usage,
+    watch: _Watch,
 ) -> tuple[PartiesReport, Counted | None, Used]:
     """Lets the calls be, for their time; what the parties say, what SIPp counted, what was used."""
     calls = scene.calls
     command = [path, "calls", "--json", f"--playout={calls.playout_ns} ns"]
-    command += ["--packets", str(clients.files / PACKETS), f"--sample={calls.sample}"]
+    sample = 1 if watch.is_wanted else calls.sample
+    command += ["--packets", str(clients.files / PACKETS), f"--sample={sample}"]
     command += [f"--senders={1 + calls.at_once // CALLS_PER_SENDER}"]
     command += [f"--duration={calls.duration_ns} ns"]
     traffic = scene.traffic
@@ -188,6 +289,7 @@ def _converse(
         for event in events:
             if event.at_ns == 0:
                 phones.handle(event)
+        stack.enter_context(watch.recorded(calls.duration_ns, parties.popen.pid))
         usage.begin()
         if traffic is not None:
             users = stack.enter_context(signalling.users(traffic, clients, orders))

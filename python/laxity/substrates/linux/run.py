@@ -10,10 +10,12 @@ from laxity.errors import InputError
 from laxity.resolved import calls_of, network_of
 from laxity.results.measured import kept_streams, telephony_of_report
 from laxity.substrates.linux import media
+from laxity.substrates.linux import trace as linux_trace
 from laxity.substrates.linux.scene import scene
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from laxity.progress import Say
     from laxity.resolved import Resolved
@@ -35,24 +37,34 @@ def run(
     program: MediaProgram,
     say: Say,
     options: Sequence[str] = (),
+    trace: Path | None = None,
 ) -> Run:
-    """Runs the calls of a host; `options` name the substrate on the command line."""
+    """Runs the calls of a host; `options` name the substrate on the command line.
+
+    The trace goes to the file `trace`, where one is wanted and the kernel lets itself be traced.
+    """
     resolved = host.host
     on_stage = scene(resolved, program, os.cpu_count() or 1)
     for note in notes(resolved):
         say(note)
     say(f"{program} on Linux: {on_stage.calls.duration_ns / 1e9:g} s")
     began_ns = time.monotonic_ns()
-    report = media.run(on_stage)
+    recording = None if trace is None else trace.with_suffix(".dat")
+    report = media.run(on_stage, recording)
     wall_ns = time.monotonic_ns() - began_ns
     check_duration(on_stage.calls.duration_ns, report["load"]["measured_duration_ns"])
     for warning in warnings(report):
         say(warning)
     names = [domain["name"] for domain in resolved["domains"]]
+    if trace is not None and recording is not None:
+        untraced = _trace(trace, recording, resolved, report, names)
+        if untraced:
+            trace = None
+            say(f"no trace, and no causes of late packets: {untraced}")
     there = on_stage.calls.there
     measured: Measured = {
         "cpu_ns": [report["cpu_ns"].get(name, 0) for name in names],
-        # The kernel's own scheduler is not traced.
+        # Decisions that change nothing are not traced.
         "schedule_calls": None,
         "context_switches": None,
         "schedule_ns": None,
@@ -69,9 +81,31 @@ def run(
             "measured_duration_ns": report["load"]["measured_duration_ns"],
             "telephony": telephony_of_report(report, there),
         },
-        streams=tuple(kept_streams(report, there)),
+        trace=trace,
+        streams=tuple(kept_streams(report, there, on_stage.calls.sample)),
         options=options,
     )
+
+
+def _trace(
+    trace: Path,
+    recording: Path,
+    host: ResolvedHost,
+    report: SceneReport,
+    domains: Sequence[str],
+) -> str:
+    """Writes the trace of a recording, which is removed; returns why there is none, if so."""
+    untraced: str = report["seen"].untraced
+    if untraced:
+        return untraced
+    try:
+        linux_trace.write(trace, recording, host, report, domains)
+    except InputError as error:
+        trace.unlink(missing_ok=True)
+        return str(error)
+    finally:
+        recording.unlink(missing_ok=True)
+    return ""
 
 
 def check_duration(asked_ns: int, measured_ns: int) -> None:
