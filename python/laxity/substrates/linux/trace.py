@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from laxity.observe.schema import Thread, Survey
+    from laxity.observe.schema import Survey, Thread
     from laxity.resolved_schema import ResolvedHost
     from laxity.substrates.linux.media import SceneReport, Seen
     from laxity.trace_schema import DomainMetadata, Metadata
