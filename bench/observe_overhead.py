@@ -13,7 +13,7 @@ import resource
 import statistics
 import sys
 
-from laxity.observe import tracefs
+from laxity import tracefs
 
 PASSES = 50_000
 ROUNDS = 7

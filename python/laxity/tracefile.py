@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from laxity.trace_schema import Metadata
+    from laxity.trace_schema import DomainMetadata, Metadata
 
 RECORD = np.dtype(
     [
@@ -190,3 +190,8 @@ def _batches(trace: Path) -> Iterator[pa.RecordBatch]:
             pa.array(part["argument"]),
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def bare_domain(name: str, vcpus: int) -> DomainMetadata:
+    """A domain in a trace's metadata of which only this is known."""
+    return {"name": name, "vcpus": vcpus, "budget_ns": 0, "period_ns": 0, "tasks": []}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 import typer
 from laxity import cli
-from laxity.observe.tracefs import TRACING
+from laxity.tracefs import TRACING
 from laxity.voice import spandsp
 
 if TYPE_CHECKING:

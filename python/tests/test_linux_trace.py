@@ -16,12 +16,12 @@ from conftest import UNSHARE, can_trace
 from laxity import Host, Run, programs
 from laxity.namespaces import groups as control_groups
 from laxity.namespaces.groups import Share
-from laxity.observe.tracefs import TRACING
 from laxity.results.measured import PACKET, PASSAGE
 from laxity.results.streams import LOST
 from laxity.servers import media_server
 from laxity.substrates.linux import trace
 from laxity.substrates.linux.media import Seen
+from laxity.tracefs import TRACING
 
 if TYPE_CHECKING:
     from pathlib import Path

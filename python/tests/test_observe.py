@@ -14,8 +14,8 @@ from attempts import first_unspoiled, require
 from conftest import EXAMPLES, HOST, UNSHARE, can_trace
 from laxity import Host
 from laxity.observe import here, threads
-from laxity.observe.tracefs import MAGIC, TRACING
 from laxity.results.run import Run
+from laxity.tracefs import MAGIC, TRACING
 
 if TYPE_CHECKING:
     from pathlib import Path

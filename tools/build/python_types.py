@@ -5,7 +5,7 @@
 A result becomes frozen dataclasses (`laxity/results/schema.py`). A resolved host stays the
 dictionary that JSON gives, since a sweep reads very many of them, and has typed dictionaries
 (`laxity/resolved_schema.py`), as have what traces say (`laxity/trace_schema.py`), what is observed
-of a host (`laxity/observe/schema.py`) and the reports of `laxity-media`
+of a host (`laxity/observation_schema.py`) and the reports of `laxity-media`
 (`laxity/media_schema.py`). With `--check` nothing is written, and the exit code is 1 if a
 file differs from what would be written.
 """
@@ -98,7 +98,7 @@ def main() -> None:
             HOST, _core.resolved_host_schema(), "ResolvedHost"
         ),
         PACKAGE / "trace_schema.py": _dictionaries(TRACE, _core.trace_schema()),
-        PACKAGE / "observe/schema.py": _dictionaries(OBSERVATION, _core.observation_schema()),
+        PACKAGE / "observation_schema.py": _dictionaries(OBSERVATION, _core.observation_schema()),
         PACKAGE / "media_schema.py": _dictionaries(MEDIA, _core.media_schema()),
     }
     stale = []

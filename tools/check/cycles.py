@@ -51,7 +51,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("substrates.substrate",),
         ("resolved", "sweep", "voice"),
         ("results", "tracefile", "workers"),
-        ("directory", "extras", "lab", "namespaces", "notebook", "programs", "shell"),
+        ("directory", "extras", "lab", "namespaces", "notebook", "programs", "shell", "tracefs"),
         ("substrates.names",),
         (
             "_core",
@@ -59,6 +59,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "errors",
             "files",
             "media_schema",
+            "observation_schema",
             "places",
             "policies",
             "progress",

@@ -52,7 +52,7 @@ fn metadata(duration_ns: i64) -> Metadata {
     }
 }
 
-/// Where a thread is.
+/// State of a thread.
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     Blocked,
@@ -60,7 +60,7 @@ enum State {
     Runs,
 }
 
-/// Who is where at one instant.
+/// State of all threads at one instant.
 #[derive(Clone, Copy)]
 struct Moment {
     on_cpu: [Who; CPUS],

@@ -11,8 +11,8 @@ from laxity.text import UNITS, number, percent, time, visible
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from laxity.observation_schema import Costs, Domain, Observation, Vcpu
     from laxity.observe.known import Configuration, Known
-    from laxity.observe.schema import Costs, Domain, Observation, Vcpu
     from laxity.trace_schema import Metadata
 
 UNPINNED_CPUS = 1

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from laxity import directory as directories
+from laxity import tracefs
 from laxity.errors import InputError
-from laxity.observe import observed, tracefs, xen
+from laxity.observe import observed, xen
 from laxity.shell import LOCAL, Shell
 from laxity.substrates.xen.watch import is_dom0, watch
 

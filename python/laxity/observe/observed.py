@@ -16,18 +16,18 @@ from laxity.host import Host
 from laxity.observe import here, threads
 from laxity.observe.host_file import host_file
 from laxity.observe.known import of_host, of_trace
-from laxity.observe.tracefs import MAGIC
 from laxity.text import number
+from laxity.tracefs import MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from laxity.observation_schema import Observation, Survey
     from laxity.observe.known import Configuration
-    from laxity.observe.schema import Observation, Survey
     from laxity.resolved import Resolved
     from laxity.results.run import Run
-    from laxity.trace_schema import DomainMetadata, Measured, Metadata, TaskMetadata
+    from laxity.trace_schema import Measured, Metadata, TaskMetadata
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,9 @@ def observe_recording(
         "seed": 1,
         "duration_ns": survey["to_ns"] - survey["from_ns"],
         "cpus": survey["cpus"],
-        "domains": [bare_domain(machine.name, len(machine.threads)) for machine in machines],
+        "domains": [
+            tracefile.bare_domain(machine.name, len(machine.threads)) for machine in machines
+        ],
     }
     raw = trace.with_suffix(".raw")
     try:
@@ -187,8 +189,3 @@ def observe_recording(
         return observe_trace(raw, trace, known, source)
     finally:
         raw.unlink(missing_ok=True)
-
-
-def bare_domain(name: str, vcpus: int) -> DomainMetadata:
-    """A domain in a trace's metadata of which only this is known."""
-    return {"name": name, "vcpus": vcpus, "budget_ns": 0, "period_ns": 0, "tasks": []}

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
 from laxity.observe.known import Configuration, Known
+from laxity.tracefs import FAIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from laxity.observe.schema import Thread
+    from laxity.observation_schema import Thread
 
 QEMU = re.compile(r"CPU (\d+)/KVM")
 """The name that QEMU gives the thread of a VCPU."""
 
-FAIR = 100
-"""The least priority of the fair class; below 0 is SCHED_DEADLINE, between them SCHED_FIFO."""
 FIFO_MOST = 99
 """The host file's priority of SCHED_FIFO for the kernel's 0."""
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from laxity import _core
 from laxity.errors import core_errors
 from laxity.observe.known import Configuration, parameters
-from laxity.observe.observed import bare_domain, observe_trace
+from laxity.observe.observed import observe_trace
 from laxity.text import name_of
+from laxity.tracefile import bare_domain
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from laxity.observation_schema import Vcpu
     from laxity.observe.observed import Observed
-    from laxity.observe.schema import Vcpu
 
 ROW = tuple[str, str, str, str, str]
 

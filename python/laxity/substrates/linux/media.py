@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import numpy as np
 
+from laxity import tracefs
 from laxity.errors import InputError
 from laxity.namespaces.afterwards import remover
 from laxity.namespaces.groups import groups
 from laxity.namespaces.network import ADDRESSES, CLIENT, NAMESPACES, SERVER, network
 from laxity.namespaces.process import END_S_MAX, Place, process, require, workplace
-from laxity.observe import tracefs
 from laxity.results.measured import PACKET, PASSAGE, Report
 from laxity.servers import signalling
 from laxity.servers.control import Media

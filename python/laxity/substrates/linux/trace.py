@@ -13,10 +13,10 @@ import numpy as np
 
 from laxity import _core
 from laxity.errors import InputError, core_errors
-from laxity.observe.observed import bare_domain
-from laxity.observe.threads import FAIR
 from laxity.resolved import calls_of
 from laxity.text import number
+from laxity.tracefile import bare_domain
+from laxity.tracefs import FAIR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from laxity.observe.schema import Survey, Thread
+    from laxity.observation_schema import Survey, Thread
     from laxity.resolved_schema import ResolvedHost
     from laxity.substrates.linux.media import SceneReport, Seen
     from laxity.trace_schema import DomainMetadata, Metadata

@@ -27,6 +27,9 @@ EVENTS = ("sched_switch", "sched_wakeup")
 CLOCK = "mono"
 """The clock of the events. All CPUs share it, and it counts ns."""
 
+FAIR = 100
+"""The least priority of the fair class; below 0 is SCHED_DEADLINE, between them SCHED_FIFO."""
+
 BUFFER_KIB_MIN = 8192
 BUFFER_KIB_PER_S = 4096
 """The size of the kernel's buffer for each CPU: a busy second has 60,000 events there.
