@@ -172,10 +172,8 @@ BY_FILE := -n 2 --dist loadfile
 test-python: setup compiled ## Command line, report, reproduction, SimSo
 	$(BIN)/python -m pip install --quiet --group bench --group docs
 	$(WITH_CHECKED) $(BIN)/python -m pytest -q $(BY_FILE) -m 'not xen and not dist'
-# What takes long: papers, real guests and packets, other simulators, designs by simulation, voices that are listened to.
-LONG := $(patsubst %,--ignore=python/tests/test_%.py,appliances design_calls docs guest_program linux simso sip site sip_connections voice voice_capture)
 test-python-quick: setup compiled
-	$(WITH_CHECKED) $(BIN)/python -m pytest -q $(BY_FILE) -m 'not xen and not dist' python/tests $(LONG)
+	$(WITH_CHECKED) $(BIN)/python -m pytest -q $(BY_FILE) -m 'not xen and not dist and not slow' python/tests
 
 # What one installs. Pages have the date of the last commit, so that the same sources give the same files.
 DIST := out/dist

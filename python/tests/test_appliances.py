@@ -36,6 +36,7 @@ LOOPBACK = f"127.{1 + (os.getpid() >> 16) % 254}.{os.getpid() >> 8 & 255}.{os.ge
 MIB = 2**20
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(shutil.which(QEMU) is None, reason=f"there is no {QEMU}"),
     pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="this is not Debian"),
 ]

@@ -545,6 +545,7 @@ def _in_child(work: Callable[[], object], kill_at: int | None) -> int:
     return int(said or kill_at or 0)
 
 
+@pytest.mark.slow
 def test_killed_at_any_point_all_goes_back(machine: Machine) -> None:
     """Kills apply, and often the revert after it, at a random line; a last revert restores all."""
     seed = int(os.environ.get("LAXITY_SEED", time.time_ns()))
@@ -575,6 +576,7 @@ def test_killed_at_any_point_all_goes_back(machine: Machine) -> None:
     assert killed > KILLS * 0.9
 
 
+@pytest.mark.slow
 def test_the_command_line(machine: Machine, laxity: Laxity, tmp_path: Path) -> None:
     """A real host in small: only the directories of the journal and of the lock are others."""
     name = f"guest-{os.getpid()}"

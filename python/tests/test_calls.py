@@ -226,6 +226,7 @@ def tried(load: int, *, held: bool) -> Tried:
     return Tried(load, (run,), None if held else Bottleneck("card", "the card"))
 
 
+@pytest.mark.slow
 def test_capacity_names_what_gives_out(host: Host, tmp_path: Path) -> None:
     slow = [*QUICK, *ALONE, "domain.media.workload.work=400 us"]
     found = host.capacity(set=slow, seeds=2)
@@ -276,6 +277,7 @@ def test_capacity_of_calls_is_found_by_their_rate() -> None:
     assert 3600 < found.carried.load < 15 * 3600
 
 
+@pytest.mark.slow
 def test_nothing_of_an_earlier_output_stays(laxity: Laxity, tmp_path: Path) -> None:
     out, first, fresh = (tmp_path / name for name in ("out", "first", "fresh"))
     sets = [word for each in (*QUICK, *ALONE) for word in ("--set", each)]
@@ -306,6 +308,7 @@ def on_the_command_line(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+@pytest.mark.slow
 def test_the_command_line_says_what_people_ask(tmp_path: Path) -> None:
     sets = [word for each in (*QUICK, *ALONE) for word in ("--set", each)]
     code, output = on_the_command_line("run", str(TELEPHONY), *sets, "-o", str(tmp_path / "out"))
@@ -403,6 +406,7 @@ def test_a_sweep_judges_calls_that_are_given_up(laxity: Laxity, host: Host, tmp_
     assert "calls given up" in page
 
 
+@pytest.mark.slow
 def test_tasks_beside_calls_are_told(laxity: Laxity, tmp_path: Path) -> None:
     """Where the calls are accepted and every deadline is missed, each view says both."""
     host = tmp_path / "host.toml"

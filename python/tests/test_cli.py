@@ -199,7 +199,13 @@ def test_check_takes_policy_and_set(laxity: Laxity, host: Path) -> None:
 SHORTENED = {"telephony": "5 s"}
 
 
-@pytest.mark.parametrize("example", HOST_FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SHORTENED else [])
+        for path in HOST_FILES
+    ],
+)
 def test_examples_run(laxity: Laxity, example: Path) -> None:
     shortened = SHORTENED.get(example.stem)
     run = ("run", example, *(("--duration", shortened) if shortened else ()))
@@ -224,6 +230,7 @@ def test_the_run_table(laxity: Laxity, host: Path) -> None:
     assert batch.split() == ["batch", "0", "0", "-", "2.00"]
 
 
+@pytest.mark.slow
 def test_long_names_and_narrow_terminals_hide_nothing(laxity: Laxity, tmp_path: Path) -> None:
     path = tmp_path / "long.toml"
     name = "-".join(["very"] * 12)
@@ -261,6 +268,7 @@ def test_options_change_the_run(laxity: Laxity, host: Path) -> None:
     assert (result["policy"], result["seed"], result["duration_ns"]) == ("sedf", 7, 2 * 10**9)
 
 
+@pytest.mark.slow
 def test_two_processes_find_the_same(laxity: Laxity, host: Path, tmp_path: Path) -> None:
     results = [
         one_json(process("run", host, "-o", tmp_path / name, "--json", PYTHONHASHSEED=name).stdout)
@@ -355,6 +363,7 @@ def test_what_fails_beside_an_output_directory_is_told_as_it_is(tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.slow
 def test_output_into_the_current_directory_and_through_a_link(host: Path, tmp_path: Path) -> None:
     real, link = tmp_path / "real", tmp_path / "link"
     real.mkdir()
@@ -763,6 +772,7 @@ def until_it_runs(process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code"),
     [(signal.SIGINT, 130), *((number, -number) for number in (signal.SIGTERM, signal.SIGHUP))],

@@ -68,6 +68,7 @@ def test_a_comparison_says_whom_it_denied(laxity: Laxity, scarce: Path) -> None:
     assert line.split() == ["agreements", "held", "not", "web", "not", "web"]
 
 
+@pytest.mark.slow
 def test_a_design_does_not_hold() -> None:
     control = (
         '[[domain]]\nname = "control"\nweight = "?"\n'

@@ -49,6 +49,7 @@ def test_three_loops_hold_with_two_thirds_of_the_cpu(
     assert all(line in lines for line in LOOPS.splitlines())
 
 
+@pytest.mark.slow
 def test_a_task_with_a_longer_period_than_the_run_is_simulated_too() -> None:
     rare = '{ name = "rare", cost = "1 ms", period = "1 h" }, { name = "inspect"'
     text = LOOPS.replace('{ name = "inspect"', rare)
@@ -140,6 +141,7 @@ def test_room_is_what_all_costs_may_grow_by() -> None:
     assert found.room_factor > 1.3
 
 
+@pytest.mark.slow
 def test_growth_reserves_the_least_with_which_costs_may_be_so_much_greater() -> None:
     host = Host.parse(LOOPS)
     found = host.design(growth=1.2)
@@ -156,6 +158,7 @@ def test_growth_reserves_the_least_with_which_costs_may_be_so_much_greater() -> 
     assert (found.cpu_share or 1) < (host.design(most_room=True).cpu_share or 0)
 
 
+@pytest.mark.slow
 def test_no_point_of_the_front_has_more_room_for_as_much_time() -> None:
     host = Host.parse(LOOPS)
     found = host.design()
@@ -217,6 +220,7 @@ def test_any_phase_is_not_for_calls(
     assert "leave --any-phase out" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_most_room_decides_between_policies() -> None:
     found = Host.parse(LOOPS.replace('"deferrable"', '"?"')).design(most_room=True)
     for policy in ("deferrable", "sedf"):
@@ -457,6 +461,7 @@ def many_domains(policy: str, percent: int) -> str:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("percent", "verdict"), [(45, "holds"), (98, "unknown")])
 def test_many_domains_are_answered_either_way(percent: int, verdict: str) -> None:
     found = Host.parse(many_domains("periodic", percent)).design()
@@ -613,6 +618,7 @@ PLACED = 4
 """Random hosts for which every placement is tried. Among so many some hold, and some do not."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["deferrable", "?"])
 def test_what_no_placement_holds_is_minimal_on_all_placements(policy: str) -> None:
     pytest.importorskip("ortools")
@@ -735,6 +741,7 @@ def test_what_the_first_policy_cannot_hold_is_no_conflict_where_another_can() ->
     assert {"a", "b"} & {domain for domain, _ in named}
 
 
+@pytest.mark.slow
 def test_no_policy_holds_what_is_said_to_hold_under_none() -> None:
     """The demands that one policy cannot hold, another may."""
     head = (

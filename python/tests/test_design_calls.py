@@ -17,6 +17,8 @@ from laxity.errors import InputError
 from laxity.resolved import ending
 from laxity.telephony.capacity import STREAMS_MAX
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 STREAMS = halving.Load(

@@ -65,6 +65,7 @@ def test_weights_and_caps_hold_and_leave_room() -> None:
     assert found == Host.parse(WEIGHTS).design(missed_max=0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("policy", "cpus"), [("credit2", 1), ("eevdf", 1), ("s-base", 2)])
 def test_no_combination_leaves_much_more_room(policy: str, cpus: int) -> None:
     """Brute force tries them all, in the runs of the last round."""
@@ -130,6 +131,7 @@ def test_questions_without_sense_are_refused(settings: list[str], message: str) 
         Host.parse(WEIGHTS).design(missed_max=0.001, set=settings)
 
 
+@pytest.mark.slow
 def test_without_a_limit_of_misses_the_help_names_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -149,6 +151,7 @@ def test_without_a_limit_of_misses_the_help_names_it(
     assert json.loads(capsys.readouterr().out)["verdict"] == "holds"
 
 
+@pytest.mark.slow
 def test_tasks_beside_calls_keep_their_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         halving, "ROUNDS", ((1, 1, (0.5, 1.0, 2.0, 4.0)), (1, 2, (0.75, 1.0, 1.25)))
@@ -242,6 +245,7 @@ def test_names_may_have_dots() -> None:
         ladders(["domain.control.1.tasks.loop.period.period"], Host.parse(text).resolve([]))
 
 
+@pytest.mark.slow
 def test_a_task_beside_calls_may_begin_at_any_time() -> None:
     """In step with its budget it misses nothing, and out of step every deadline."""
     text = """

@@ -25,6 +25,8 @@ from laxity.plots.style import GROUND, IN_THE_DARK
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",

@@ -300,6 +300,7 @@ def soon_ns() -> int:
     return time.time_ns() + 10_000_000_000
 
 
+@pytest.mark.slow
 def test_a_ring_is_emptied_recorded_and_unrolled(trace: Path, tmp_path: Path) -> None:
     until = soon_ns()
     # 64 bytes before the ring's end, and over it, into pages that lie backwards in memory.

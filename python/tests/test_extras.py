@@ -118,6 +118,7 @@ def test_hosts_without_calls_need_no_extra(words: tuple[object, ...]) -> None:
     assert not modules & EXTRAS
 
 
+@pytest.mark.slow
 def test_a_command_names_the_extra_that_it_needs(tmp_path: Path) -> None:
     out = tmp_path / "out"
     code, complaint, _ = called("run", EXAMPLES / "integrator.toml", "-o", out, missing=EXTRAS)

@@ -110,6 +110,7 @@ def no_files(directory: Path) -> Iterator[dict[str, Path]]:
         }
 
 
+@pytest.mark.slow
 def test_every_command_that_reads_a_file_refuses_what_is_none(host: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     Host.load(host).run(duration="10 ms", trace=trace)
@@ -122,6 +123,7 @@ def test_every_command_that_reads_a_file_refuses_what_is_none(host: Path, tmp_pa
     assert [case for case, code in zip(cases, codes, strict=True) if code != 2] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["run", "compare", "sweep"])
 def test_an_output_directory_with_something_else_in_it_is_refused(
     kind: str, host: Path, tmp_path: Path

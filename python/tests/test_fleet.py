@@ -833,6 +833,7 @@ def test_calls_that_no_host_carries_are_impossible_and_what_was_only_simulated_i
     assert "proves nothing" in found.reasons[0]
 
 
+@pytest.mark.slow
 def test_calls_are_placed_where_a_host_carries_them() -> None:
     slow = '[[host]]\nname = "slow"\nnetwork = { relay = "300 us" }\n'
     text = HEAD + slow + '[[host]]\nname = "fast"\n' + CALLER

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from laxity.lab import jobs
 
+pytestmark = pytest.mark.slow
+
 SOURCES = Path(__file__).parents[2] / "xen" / "programs"
 SHARED = Path(__file__).parents[2] / "guest"
 

@@ -150,6 +150,7 @@ exec sleep 6000
 """
 
 
+@pytest.mark.slow
 def test_a_boot_without_time_is_repeated(place: Path) -> None:
     at_second = f"if mkdir {place}/first 2>/dev/null; then\n{NO_TIMER}fi\n{WELL}"
     results = new_machine(place, at_second).run(place / "out")
@@ -296,6 +297,7 @@ def test_ctrl_c_ends_the_machine(place: Path) -> None:
     assert_gone(place)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_the_machine_ends_with_us(place: Path, how: signal.Signals) -> None:
     new_machine(place, "say 'laxity: dom0 is up'; exec sleep 6000")

@@ -253,6 +253,7 @@ def test_calls_in_a_window(dom0: Dom0) -> None:
         assert words in dom0.log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("late", "who"), [("late", "media"), ("late-calls", "the calls")])
 def test_a_run_that_began_too_early_is_tried_again(dom0: Dom0, late: str, who: str) -> None:
     (dom0.home / "console").write_text("laxity-report one 5 0 1\nlaxity-report-end one\n")
@@ -269,6 +270,7 @@ def test_a_run_that_began_too_early_is_tried_again(dom0: Dom0, late: str, who: s
     assert [word for word in told if word in {"serves", "media"}] == ["serves", "media"] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["late-before", "late-after", "late-at-last"])
 def test_calls_do_not_wait_for_the_media_server_of_a_guest_that_is_late(
     dom0: Dom0, when: str

@@ -47,6 +47,7 @@ def wakes(place: Path, *preloaded: str) -> list[str]:
     return log.read_text().splitlines()
 
 
+@pytest.mark.slow
 def test_a_main_loop_that_comes_between_does_not_change_the_time(place: Path) -> None:
     expected = wakes(place, machine.STEADY_LIBRARY)
     assert len(set(expected)) == WAKES

@@ -272,6 +272,7 @@ def _as_a_command() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["local", "ssh://root@server"])
 @pytest.mark.parametrize(
     ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, ended.EndedError)]

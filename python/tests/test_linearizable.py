@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import chain, combinations, permutations
 from typing import TYPE_CHECKING
 
+import pytest
 from linearizable import Operation, first_impossible, is_linearizable
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ def test_long_histories_are_possible_until_a_registration_is_forgotten() -> None
         assert first_impossible([*history, kept, found]) == found, (SEED, number)
 
 
+@pytest.mark.slow
 def test_what_nobody_answered_for_long_is_searched_soon() -> None:
     """After a takeover that took minutes, each client has given up again and again."""
     unanswered = [

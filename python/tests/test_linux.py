@@ -43,6 +43,8 @@ from laxity.substrates.linux.scene import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 
 

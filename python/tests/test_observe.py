@@ -235,6 +235,7 @@ def test_a_file_of_trace_cmd(
     assert [domain["name"] for domain in content["domains"]] == ["one"]
 
 
+@pytest.mark.slow
 def test_files_of_trace_cmd_that_are_refused(
     laxity: Laxity, tmp_path: Path, cpus: list[bytes]
 ) -> None:
@@ -292,6 +293,7 @@ for number in itertools.count(1):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not can_trace(), reason="this machine does not let itself be traced")
 def test_this_machine(tmp_path: Path) -> None:
     """What is found depends on what else runs here; that it is written does not."""

@@ -227,6 +227,7 @@ class MadeUp:
         return MadeUp().traced(drawn)
 
 
+@pytest.mark.slow
 def test_only_what_the_rules_do_not_explain_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "UNITS_NS", (sets.MILLISECOND_NS,))
 

@@ -208,6 +208,7 @@ def test_dots_of_seeds_are_means_with_intervals() -> None:
     assert len(axes.collections) == len(without.collections) + len(POLICIES)
 
 
+@pytest.mark.slow
 def test_of_many_domains_the_worst_are_shown() -> None:
     frame = compared(50)
     chosen = miss_ratios.worst_domains(frame)
@@ -349,6 +350,7 @@ def test_shorten(name: str, length: int, short: str) -> None:
     assert style.shorten(name, length) == short
 
 
+@pytest.mark.slow
 def test_the_same_data_give_the_same_bytes() -> None:
     def both() -> tuple[bytes, bytes]:
         figure = miss_ratios.miss_ratio_curves(sweep(), "load", "Load (%)", panel="pattern")

@@ -133,6 +133,7 @@ def test_run(late: Path) -> None:
             assert task.name in document.text
 
 
+@pytest.mark.slow
 def test_the_same_bytes_twice(late: Path) -> None:
     report.write(late)
     before = digest(late)
@@ -205,6 +206,7 @@ def test_a_very_short_run(tmp_path: Path) -> None:
     read(tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["credit", "sedf", "polling"])
 def test_other_policies(tmp_path: Path, policy: str) -> None:
     traced(host('"drawn"', '"drawn"'), tmp_path / "run", policy=policy)
@@ -213,6 +215,7 @@ def test_other_policies(tmp_path: Path, policy: str) -> None:
     assert f"--set host.policy={policy}" in document.text
 
 
+@pytest.mark.slow
 def test_many_domains_and_tasks(tmp_path: Path) -> None:
     tasks = [f'{{ name = "task-{n}", cost = "1 ms", period = "800 ms" }}' for n in range(20)]
     crowd = host(*[f"[{', '.join(tasks)}]"] * 50, cpus=50)
@@ -235,6 +238,7 @@ def test_names_that_are_long_or_look_like_html(late: Path, tmp_path: Path) -> No
     assert all(name in document.text for name in names)
 
 
+@pytest.mark.slow
 def test_the_whole_run_in_one_window_is_no_larger_for_a_longer_run(tmp_path: Path) -> None:
     sizes = []
     for duration_s in (4, 40):
@@ -253,6 +257,7 @@ def of_calls(directory: Path, duration: str = "2 s", *, cpus: int, streams: int)
     return traced(laxity.Host.parse(text), directory)
 
 
+@pytest.mark.slow
 def test_the_timeline_of_calls_is_around_the_first_packet_that_was_lost(tmp_path: Path) -> None:
     run = of_calls(tmp_path / "run", cpus=1, streams=1000)
     assert run.trace
@@ -277,6 +282,7 @@ def test_the_timeline_of_good_calls_is_around_the_slowest_packet(tmp_path: Path)
     assert "around the slowest sampled packet; none was lost or late" in text
 
 
+@pytest.mark.slow
 def test_protection_and_its_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "LATE_MAX", 3)
     protected = laxity.Host.load(EXAMPLES / "protect.toml")
@@ -318,6 +324,7 @@ def test_protection_and_its_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "the limit applies to it" in document.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("streams", "said"),
     [
@@ -340,6 +347,7 @@ def test_sweep_of_calls(tmp_path: Path, streams: str, said: str) -> None:
         assert column in document.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("durations", "said"),
     [
@@ -362,6 +370,7 @@ def test_a_swept_limit_is_the_limit_of_its_points(tmp_path: Path) -> None:
     assert "held at 1 of 2 points" in heading(read(tmp_path / "sweep"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "repeats"),
     [
@@ -534,6 +543,7 @@ def test_a_damaged_directory_is_refused(late: Path, tmp_path: Path, file: str, d
         report.write(directory)
 
 
+@pytest.mark.slow
 def test_a_small_table_that_would_take_all_memory_is_refused(tmp_path: Path) -> None:
     path, many = tmp_path / "a.parquet", 1 << 20
     numbers = pa.table({"a": pa.array(np.zeros(many, np.int8))})

@@ -180,6 +180,7 @@ def test_a_process_that_dies_is_replaced() -> None:
         assert asked(server, "/ask/check", HOST)[0] == 200
 
 
+@pytest.mark.slow
 def test_strangers_make_room_for_the_newest_and_keep_no_reader_out() -> None:
     with served(request_s=600) as server, ExitStack() as stack:
         address = ("127.0.0.1", server.server_port)
@@ -443,6 +444,7 @@ def test_two_files_are_compared_side_by_side(page: Page) -> None:
     assert page.window.run("return document.querySelector('#kept').hidden")
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_design_is_written_into_the_file(page: Page) -> None:
     page.open(LOOPS, "design")

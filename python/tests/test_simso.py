@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import laxity
 import pytest
 
+pytestmark = pytest.mark.slow
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of setuptools' pkg_resources, which SimSo imports
     pytest.importorskip("simso", reason="SimSo is not installed (pip install --group bench)")

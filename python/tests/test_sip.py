@@ -66,10 +66,13 @@ FLOW_S_MAX = 120.0
 FORGOTTEN_S = 60.0
 """Time after which nothing of a call that failed is sent again, 35 s by Kamailio's timers."""
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not all(map(shutil.which, ("kamailio", "sipp", "ip", "nsenter"))),
-    reason="needs root, kamailio, sip-tester and iproute2",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        os.geteuid() != 0 or not all(map(shutil.which, ("kamailio", "sipp", "ip", "nsenter"))),
+        reason="needs root, kamailio, sip-tester and iproute2",
+    ),
+]
 
 
 def accounts() -> users.Accounts:

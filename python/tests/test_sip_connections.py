@@ -27,10 +27,13 @@ STRANGERS = 4_500
 USERS = 500
 RATE_PER_S = 100
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not all(map(shutil.which, ("kamailio", "sipp", "ip", "nsenter"))),
-    reason="needs root, kamailio, sip-tester and iproute2",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        os.geteuid() != 0 or not all(map(shutil.which, ("kamailio", "sipp", "ip", "nsenter"))),
+        reason="needs root, kamailio, sip-tester and iproute2",
+    ),
+]
 
 
 def words_of_the_appliance(files: Path) -> list[str]:

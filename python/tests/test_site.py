@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from conftest import Laxity
 
+pytestmark = pytest.mark.slow
+
 CLIENTS = "192.0.2.9"
 BALANCERS = ("192.0.2.21", "192.0.2.22")
 REGISTRARS = ("192.0.2.31", "192.0.2.32")

@@ -28,7 +28,7 @@ MS = 1_000_000
 PACKET_NS = 20 * MS
 SCRIPT = Path(__file__).parents[2] / "tools" / "build" / "reference_speech.py"
 
-pytestmark = needs_spandsp
+pytestmark = [needs_spandsp, pytest.mark.slow]
 
 
 def call(

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from conftest import Laxity
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 START_NS = 1_700_000_000 * 10**9
 

@@ -239,6 +239,7 @@ def without_engine(text: str) -> list[dict[str, Any]]:
     return [{**result, "engine": None} for result in json.loads(text)["results"]]
 
 
+@pytest.mark.slow
 def test_commands_find_the_same_with_workers(laxity: Laxity, host: Path, tmp_path: Path) -> None:
     words = ("compare", host, "--seeds", 2, "--policy", "deferrable,credit", "--json")
     one, two = laxity(*words).stdout, laxity(*words, "--workers", 2).stdout
@@ -306,6 +307,7 @@ def cluster_of_two(directory: Path) -> Iterator[tuple[Cluster, list[subprocess.P
             time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_a_cluster_finds_the_same_bytes_when_a_worker_is_killed(
     expected: bytes, tmp_path: Path
 ) -> None:
@@ -329,6 +331,7 @@ def test_a_cluster_finds_the_same_bytes_when_a_worker_is_killed(
         assert programs[0].poll() is not None
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_gone_is_missed(tmp_path: Path) -> None:
     with cluster_of_two(tmp_path) as (cluster, programs):
         results = cluster.results(list, range(5000))
