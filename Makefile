@@ -331,6 +331,10 @@ tightness: ## How tight the bounds of check are; writes docs/results/analysis.md
 		crates/laxity-analysis/examples/tightness-841644c.md \
 		> docs/results/analysis.md
 
+.PHONY: cpus
+cpus: setup ## Capacity and cost of every policy on 1 to 64 CPUs; writes docs/results/cpus.md
+	$(BIN)/python tools/pages/cpus.py
+
 .PHONY: clusters
 clusters: ## What check accepts of hosts whose VCPUs share several CPUs; writes docs/results/clusters.md
 	cargo run --quiet --release --package laxity-analysis --example clusters -- $(or $(HOSTS),100) $(or $(RUNS),20) \
