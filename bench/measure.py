@@ -380,15 +380,20 @@ class Times(TypedDict):
 
 
 class Calls(TypedDict):
-    """What the calls of a policy take, with that many VCPUs."""
+    """What the calls of a policy take, on that many CPUs with that many VCPUs in all."""
 
     policy: str
+    cpus: int
     vcpus: int
     schedule: Times
     wake: Times
     timer: Times
     clock_ns: float
     """What it takes to read the clock, which is taken off."""
+
+
+VCPUS_PER_CPU = 8
+"""Those of the hosts with several CPUs, and of one with one CPU for comparison."""
 
 
 def schedule_calls() -> list[Calls]:

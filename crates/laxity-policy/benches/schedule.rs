@@ -1,4 +1,5 @@
-//! What one call of a policy costs: `schedule`, `wake` and `timer`, for 5 to 1,000 VCPUs on one CPU.
+//! What one call of a policy costs: `schedule`, `wake` and `timer`, for 5 to 1,000 VCPUs on one CPU, and for 1 to 64
+//! CPUs with 8 VCPUs each.
 //!
 //! Every call is timed by itself, as what matters inside a hypervisor is how long one call keeps a CPU, and
 //! the dear calls are rare; a mean over many calls, as benchmark harnesses take it, would hide them. What
@@ -7,9 +8,9 @@
 //!
 //! The calls are those of a busy host: VCPUs wake at random times with more or less work than they have
 //! budget for, so that budgets run out and are replenished, VCPUs block, and those that come first preempt.
-//! Together they want about as much of the CPU as there is. Every `schedule` among them changes who runs.
+//! Together they want about as much of the CPUs as there is. On one CPU, every `schedule` among them changes who runs.
 //!
-//! Prints one JSON object a line for each policy and number of VCPUs, with times in nanoseconds.
+//! Prints one JSON object a line for each policy and host, with times in nanoseconds.
 
 use laxity_policies::{Parameters, Policy, Settings};
 use laxity_policy::{Instance, NEVER, Request};
@@ -19,7 +20,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Instant;
 
+/// VCPUs of hosts with one CPU.
 const VCPU_COUNTS: [usize; 6] = [5, 10, 30, 100, 300, 1000];
+/// CPUs of hosts with [`VCPUS_PER_CPU`] VCPUs for each.
+const CPU_COUNTS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
+const VCPUS_PER_CPU: usize = 8;
 const SCHEDULE_CALLS: usize = 200_000;
 /// Calls before the first that counts.
 const WARM_UP_CALLS: usize = 20_000;
@@ -61,20 +66,25 @@ fn clock_ns() -> i64 {
     times.quantile_ns(50)
 }
 
-/// One CPU with VCPUs that come and go.
+/// A CPU, and what the policy has asked for it.
+struct Cpu {
+    running: Option<usize>,
+    timer_ns: i64,
+    until_ns: i64,
+    kicked: bool,
+}
+
+/// CPUs with VCPUs that come and go.
 struct Host {
     instance: Instance,
+    cpus: Vec<Cpu>,
     random: Pcg32,
     parameters: Vec<Parameters>,
     /// Work that each VCPU still has, ns.
     work_ns: Vec<i64>,
     wakes: BinaryHeap<Reverse<(i64, usize)>>,
-    running: Option<usize>,
-    timer_ns: i64,
     account_ns: i64,
-    until_ns: i64,
-    kicked: bool,
-    /// By its laxity, or the deadline that its guest told, a VCPU whose turn is over may come first again.
+    /// On several CPUs one may be asked to decide in vain, since another CPU took what it was asked for. By its laxity, or the deadline that its guest told, a VCPU whose turn is over may come first again.
     may_stay: bool,
     clock_ns: i64,
     schedule: Times,
@@ -83,9 +93,10 @@ struct Host {
 }
 
 impl Host {
-    fn new(policy: Policy, vcpus: usize, clock_ns: i64) -> Host {
-        let mut instance =
-            Instance::new(policy, &Settings::default(), 1).expect("the default settings are right");
+    fn new(policy: Policy, cpus: u32, vcpus: usize, clock_ns: i64) -> Host {
+        let mut instance = Instance::new(policy, &Settings::default(), cpus)
+            .expect("the default settings are right");
+        let every_cpu: Vec<u32> = (0..cpus).collect();
         let mut random = Pcg32::seed_from_u64(vcpus as u64);
         let mut parameters = Vec::new();
         let mut wakes = BinaryHeap::new();
@@ -93,7 +104,7 @@ impl Host {
             // Not whole milliseconds: then a call of `timer` seldom serves more than one replenishment.
             let period_ns = 10 * MILLISECOND_NS + below(&mut random, 40 * MILLISECOND_NS);
             let of_vcpu = Parameters {
-                budget_ns: period_ns * 95 / 100 / vcpus as i64,
+                budget_ns: period_ns * 95 / 100 * i64::from(cpus) / vcpus as i64,
                 period_ns,
                 // This is so long that looking for a place ends at the class's end, or behind many.
                 laxity_ns: if vcpu % 2 == 0 { period_ns } else { 0 },
@@ -113,23 +124,28 @@ impl Host {
                 .add_domain(&of_vcpu)
                 .expect("the parameters are right");
             instance
-                .add_vcpu(domain, 0, &[0], &of_vcpu, 0)
+                .add_vcpu(domain, vcpu as u32 % cpus, &every_cpu, &of_vcpu, 0)
                 .expect("the parameters are right");
             wakes.push(Reverse((below(&mut random, period_ns), vcpu)));
             parameters.push(of_vcpu);
         }
         let mut host = Host {
             instance,
+            cpus: every_cpu
+                .iter()
+                .map(|_| Cpu {
+                    running: None,
+                    timer_ns: NEVER,
+                    until_ns: NEVER,
+                    kicked: false,
+                })
+                .collect(),
             random,
             parameters,
             work_ns: vec![0; vcpus],
             wakes,
-            running: None,
-            timer_ns: NEVER,
             account_ns: NEVER,
-            until_ns: NEVER,
-            kicked: false,
-            may_stay: policy.is_scheduler_s() || policy == Policy::Lending,
+            may_stay: cpus > 1 || policy.is_scheduler_s() || policy == Policy::Lending,
             clock_ns,
             schedule: Times::default(),
             wake: Times::default(),
@@ -141,44 +157,53 @@ impl Host {
 
     fn serve_requests(&mut self) {
         self.instance.take_requests(|request| match request {
-            Request::ArmTimer(_, at_ns) => self.timer_ns = at_ns,
+            Request::ArmTimer(cpu, at_ns) => self.cpus[cpu as usize].timer_ns = at_ns,
             Request::ArmAccount(at_ns) => self.account_ns = at_ns,
-            Request::Kick(_) => self.kicked = true,
-            Request::Extend(_, until_ns) => self.until_ns = until_ns,
+            Request::Kick(cpu) => self.cpus[cpu as usize].kicked = true,
+            Request::Extend(cpu, until_ns) => self.cpus[cpu as usize].until_ns = until_ns,
         });
     }
 
     fn run(&mut self, schedule_calls: usize) {
         let mut now = 0;
         while self.schedule.0.len() < schedule_calls {
-            let work_end_ns = self.running.map_or(NEVER, |vcpu| now + self.work_ns[vcpu]);
             let wake_ns = self
                 .wakes
                 .peek()
                 .map_or(NEVER, |Reverse((at_ns, _))| *at_ns);
+            let of_cpus = self.cpus.iter().map(|cpu| {
+                let work_end_ns = cpu.running.map_or(NEVER, |vcpu| now + self.work_ns[vcpu]);
+                work_end_ns.min(cpu.timer_ns).min(cpu.until_ns)
+            });
             let before = now;
-            now = work_end_ns
-                .min(wake_ns)
-                .min(self.timer_ns)
-                .min(self.account_ns)
-                .min(self.until_ns);
-            if let Some(vcpu) = self.running {
+            now = of_cpus.fold(wake_ns.min(self.account_ns), i64::min);
+            for vcpu in self.cpus.iter().filter_map(|cpu| cpu.running) {
                 self.work_ns[vcpu] -= now - before;
             }
             self.wake_due(now);
-            if self.timer_ns <= now {
-                self.timer_ns = NEVER;
-                self.timer
-                    .time(self.clock_ns, || self.instance.timer(0, now));
-                self.serve_requests();
+            for cpu in 0..self.cpus.len() {
+                if self.cpus[cpu].timer_ns <= now {
+                    self.cpus[cpu].timer_ns = NEVER;
+                    self.timer
+                        .time(self.clock_ns, || self.instance.timer(cpu as u32, now));
+                    self.serve_requests();
+                }
             }
             if self.account_ns <= now {
                 self.account_ns = NEVER;
                 self.instance.account(now);
                 self.serve_requests();
             }
-            self.decide(now);
+            // A decision may ask a CPU with a smaller number to decide: at once, as the others' do.
+            while let Some(cpu) = (0..self.cpus.len()).find(|&cpu| self.has_to_decide(cpu, now)) {
+                self.decide(cpu, now);
+            }
         }
+    }
+
+    fn has_to_decide(&self, cpu: usize, now: i64) -> bool {
+        let cpu = &self.cpus[cpu];
+        cpu.kicked || cpu.until_ns <= now || cpu.running.is_some_and(|vcpu| self.work_ns[vcpu] == 0)
     }
 
     fn wake_due(&mut self, now: i64) {
@@ -201,27 +226,24 @@ impl Host {
         }
     }
 
-    fn decide(&mut self, now: i64) {
-        let done = self.running.filter(|&vcpu| self.work_ns[vcpu] == 0);
-        if done.is_none() && !self.kicked && self.until_ns > now {
-            return;
-        }
-        if let Some(vcpu) = done {
+    fn decide(&mut self, cpu: usize, now: i64) {
+        let before = self.cpus[cpu].running;
+        if let Some(vcpu) = before.filter(|&vcpu| self.work_ns[vcpu] == 0) {
             self.instance.block_running(vcpu);
             let period_ns = self.parameters[vcpu].period_ns;
             let wake_ns = now + period_ns / 2 + below(&mut self.random, period_ns);
             self.wakes.push(Reverse((wake_ns, vcpu)));
         }
-        self.kicked = false;
+        self.cpus[cpu].kicked = false;
         let decision = self
             .schedule
-            .time(self.clock_ns, || self.instance.schedule(0, now));
+            .time(self.clock_ns, || self.instance.schedule(cpu as u32, now));
         assert!(
-            decision.vcpu != self.running || self.may_stay,
+            decision.vcpu != before || self.may_stay,
             "a call that has nothing to do would be a cheap one"
         );
-        self.running = decision.vcpu;
-        self.until_ns = decision.until_ns;
+        self.cpus[cpu].running = decision.vcpu;
+        self.cpus[cpu].until_ns = decision.until_ns;
         self.serve_requests();
     }
 
@@ -241,13 +263,15 @@ fn main() {
     let clock_ns = clock_ns();
     // A model need not be cheap: it never decides in a hypervisor.
     for policy in (Policy::ALL.into_iter()).filter(|policy| !policy.is_model()) {
-        for vcpus in VCPU_COUNTS {
-            let mut host = Host::new(policy, vcpus, clock_ns);
+        let of_one = VCPU_COUNTS.map(|vcpus| (1, vcpus));
+        let of_several = CPU_COUNTS.map(|cpus| (cpus, VCPUS_PER_CPU * cpus as usize));
+        for (cpus, vcpus) in of_one.into_iter().chain(of_several) {
+            let mut host = Host::new(policy, cpus, vcpus, clock_ns);
             host.run(WARM_UP_CALLS);
             host.forget();
             host.run(SCHEDULE_CALLS);
             println!(
-                r#"{{"policy":"{}","vcpus":{vcpus},"clock_ns":{clock_ns},"schedule":{},"wake":{},"timer":{}}}"#,
+                r#"{{"policy":"{}","cpus":{cpus},"vcpus":{vcpus},"clock_ns":{clock_ns},"schedule":{},"wake":{},"timer":{}}}"#,
                 policy.name(),
                 host.schedule.summary(),
                 host.wake.summary(),
