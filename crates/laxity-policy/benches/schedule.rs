@@ -84,7 +84,8 @@ struct Host {
     work_ns: Vec<i64>,
     wakes: BinaryHeap<Reverse<(i64, usize)>>,
     account_ns: i64,
-    /// On several CPUs one may be asked to decide in vain, since another CPU took what it was asked for. By its laxity, or the deadline that its guest told, a VCPU whose turn is over may come first again.
+    /// A decision may leave the VCPU that ran: one whose turn is over may come first again by its laxity, or by the
+    /// deadline that its guest told; and of several CPUs another one may have taken what this one was asked for.
     may_stay: bool,
     clock_ns: i64,
     schedule: Times,
