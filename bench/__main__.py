@@ -21,11 +21,11 @@ if TYPE_CHECKING:
         Dropped,
         Scaling,
         Speed,
-        Spread,
         Times,
         TraceCost,
         WhyCost,
     )
+    from bench.spread import Spread
 
 RESULTS = measure.ROOT / "docs" / "results"
 PAGE = RESULTS / "speed.md"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import resource
 import statistics
-import sys
 
 from laxity import tracefs
 
@@ -62,4 +61,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -25,8 +25,8 @@ def wheel(into: Path) -> Path:
     """A wheel that has the package's metadata, and the path of its sources."""
     files = into / "files"
     files.mkdir()
-    maturin = [Path(sys.executable).with_name("maturin"), "pep517", "write-dist-info"]
-    where = ["--metadata-directory", files, "--interpreter", sys.executable]
+    maturin = [str(Path(sys.executable).with_name("maturin")), "pep517", "write-dist-info"]
+    where = ["--metadata-directory", str(files), "--interpreter", sys.executable]
     subprocess.run([*maturin, *where], cwd=ROOT, check=True, capture_output=True)
     (about,) = files.glob("*.dist-info")
     (files / "laxity.pth").write_text(f"{ROOT / 'python'}\n", "utf-8")

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 import typer
 from laxity import __version__, cli
-from typer.completion import get_completion_script
+from typer.completion import get_completion_script  # type: ignore[attr-defined]
+from typer.core import TyperGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +52,9 @@ def commands(
     """Gives a command and all below it, each with its full name."""
     context = command.make_context(name, [], parent=parent, resilient_parsing=True)
     yield name, command, context
-    for child in command.list_commands(context) if hasattr(command, "list_commands") else ():
+    if not isinstance(command, TyperGroup):
+        return
+    for child in command.list_commands(context):
         found = command.get_command(context, child)
         if found is not None and not found.hidden:
             yield from commands(found, f"{name} {child}", context)
@@ -77,7 +80,7 @@ def page(name: str, command: Command, context: Context, date: str) -> str:
         lines += [".SH OPTIONS"]
         for term, meaning in records:
             lines += [".TP", f"\\fB{text(term)}\\fR", text(joined(meaning))]
-    if hasattr(command, "list_commands"):
+    if isinstance(command, TyperGroup):
         lines += [".SH COMMANDS"]
         for child in command.list_commands(context):
             found = command.get_command(context, child)

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     """For each name, those that it uses."""
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOTS = ("src/lib.rs", "src/main.rs", "tests/*.rs", "tests/*/main.rs", "benches/*.rs")
-ROOTS += ("benches/*/main.rs",)
+ROOTS = (
+    *("src/lib.rs", "src/main.rs", "tests/*.rs", "tests/*/main.rs"),
+    *("benches/*.rs", "benches/*/main.rs"),
+)
 """The root files of what cargo builds of a package."""
 PACKAGES = ("python/laxity", "reproduce/laxity_reproduce")
 LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {

@@ -83,10 +83,10 @@ def python_packages(name: str, extras: set[str], seen: dict[str, str]) -> None:
             continue  # for another platform
         if package in seen:
             continue
-        stated = about.get("License-Expression") or ""
+        stated = next(iter(about.get_all("License-Expression") or []), "")
         names = [each.rpartition(" :: ")[2] for each in about.get_all("Classifier") or []]
         by_name = [CLASSIFIERS[each] for each in names if each in CLASSIFIERS]
-        text = str(about.get("License") or "NONE")
+        text = next(iter(about.get_all("License") or []), "NONE")
         seen[package] = stated or " AND ".join(by_name) or CLASSIFIERS.get(text, text)
         python_packages(package, set(), seen)
 

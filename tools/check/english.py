@@ -94,7 +94,8 @@ def _prose(text: str, suffix: str, most: int) -> Iterator[int]:
 
 def _of_rust(text: str) -> Iterator[tuple[int, str]]:
     """Comments of Rust and C: lines that follow each other are one."""
-    begun, lines, is_code = 0, [], False
+    begun, is_code = 0, False
+    lines: list[str] = []
     for number, line in enumerate([*text.splitlines(), ""], 1):
         match = _COMMENT.match(line)
         said = match["text"] or "" if match and not match["before"].strip() else None
@@ -126,7 +127,8 @@ def _of_python(text: str) -> Iterator[tuple[int, str]]:
             if isinstance(content, str):
                 for paragraph in content.split("\n\n"):
                     yield node.lineno, " ".join(paragraph.split())
-    begun, last, lines = 0, 0, []
+    begun = last = 0
+    lines: list[str] = []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type != tokenize.COMMENT:
             continue
@@ -145,7 +147,8 @@ def _of_python(text: str) -> Iterator[tuple[int, str]]:
 
 def _of_markdown(text: str) -> Iterator[tuple[int, str]]:
     """Paragraphs and items, without code and tables."""
-    begun, lines, is_code = 0, [], False
+    begun, is_code = 0, False
+    lines: list[str] = []
     for number, line in enumerate([*text.splitlines(), ""], 1):
         is_fence = _FENCE.match(line) is not None
         is_code ^= is_fence

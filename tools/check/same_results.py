@@ -148,7 +148,7 @@ def _examples(base: Path) -> Iterator[Case]:
     for path in sorted((base / "examples").glob("*.toml")):
         if path.stem in {"fleet", "site"}:  # these are no hosts
             continue
-        lasts = ("--duration", durations.get(path.stem, "2 s"))
+        lasts: tuple[str, ...] = ("--duration", durations.get(path.stem, "2 s"))
         if path.stem == "protect":
             lasts = (*lasts, "--set", "protect.failure.at=1 s")
         files = {"host.toml": path.read_bytes()}
@@ -192,13 +192,12 @@ def _of_papers(base: Path) -> Iterator[Case]:
         files = {"host.toml": path.read_bytes()}
         yield Case(f"hosts/{name}", (_run("--duration", "1 s"),), files)
     for paper, experiment in QUICK_EXPERIMENTS:
-        words = ("reproduce", paper, experiment, "--quick", "--json", "-o", "found")
-        yield Case(f"reproduce/{paper}-{experiment}", (words,))
+        words = ["reproduce", paper, experiment, "--quick", "--json", "-o", "found"]
+        yield Case(f"reproduce/{paper}-{experiment}", (tuple(words),))
     for paper in PAPERS:
-        words = ("reproduce", paper, "--quick", "--json", "-o", "found", "--docs", "page.md")
-        yield Case(f"reproduce/{paper}-quick", (words,), is_full=True)
-        words = ("reproduce", paper, "--json", "-o", "found", "--docs", "page.md")
-        yield Case(f"reproduce/{paper}-full", (words,), is_full=True)
+        words = ["reproduce", paper, "--json", "-o", "found", "--docs", "page.md"]
+        yield Case(f"reproduce/{paper}-quick", ((*words, "--quick"),), is_full=True)
+        yield Case(f"reproduce/{paper}-full", (tuple(words),), is_full=True)
 
 
 def _features(policies: list[str]) -> Iterator[Case]:
@@ -207,8 +206,12 @@ def _features(policies: list[str]) -> Iterator[Case]:
         if path.stem == "everything":
             for policy in policies:
                 yield Case(f"everything/{policy}", (_run("--policy", policy),), files)
-            steps = (("check", "host.toml", "--json"), ("compare", "host.toml", "--json"))
-            yield Case("everything/all", steps, files, is_full=True)
+            yield Case(
+                "everything/all",
+                (("check", "host.toml", "--json"), ("compare", "host.toml", "--json")),
+                files,
+                is_full=True,
+            )
         else:
             steps = (("check", "host.toml", "--json"), _run())
             yield Case(f"features/{path.stem}", steps, files)
@@ -262,8 +265,9 @@ def _refuse_unless_covered(found: list[Case], policies: list[str], workloads: li
 
 
 def _said(checkout: Path, *words: str) -> str:
-    command = [checkout / ".venv" / "bin" / "laxity", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    command = [str(checkout / ".venv" / "bin" / "laxity"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout
 
 
 def carry_out(case: Case, checkout: Path, place: Path) -> None:
@@ -419,8 +423,8 @@ def of_pages(name: str, before: str, after: str) -> Iterator[Difference]:
         [line for line in text.splitlines() if line.startswith("|")] for text in (before, after)
     ]
     if len(tables[0]) != len(tables[1]):
-        lines = [f"{len(table)} lines of tables" for table in tables]
-        yield Difference(name, "", *lines)
+        old, new = (f"{len(table)} lines of tables" for table in tables)
+        yield Difference(name, "", old, new)
         return
     for number, (old, new) in enumerate(zip(*tables, strict=True)):
         cells = [old.split("|"), new.split("|")]
@@ -442,8 +446,8 @@ def of_pages(name: str, before: str, after: str) -> Iterator[Difference]:
         if counts[0] == counts[1]:
             yield Difference(name, "prose", "", "", is_wording=True)
         else:
-            gone, new = counts[0] - counts[1], counts[1] - counts[0]
-            yield Difference(name, "numbers in prose", _short(list(gone)), _short(list(new)))
+            gone, come = counts[0] - counts[1], counts[1] - counts[0]
+            yield Difference(name, "numbers in prose", _short(list(gone)), _short(list(come)))
 
 
 def _without_text(figure: bytes) -> bytes:

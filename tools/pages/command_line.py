@@ -11,11 +11,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import typer.main
 from laxity import programs
 from laxity.cli import app
-from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperGroup, TyperOption
+
+if TYPE_CHECKING:
+    from typer._click.core import Command
 
 RUST_PROGRAMS = ("laxity-bandwidth", "laxity-protect", "laxity-media")
 
@@ -37,14 +41,14 @@ def page() -> str:
     return "".join(parts)
 
 
-def _of_command(command: TyperCommand | TyperGroup, name: str) -> list[str]:
+def _of_command(command: Command, name: str) -> list[str]:
     """A section for a command, or one for each of its own commands."""
     if isinstance(command, TyperGroup):
         context = command.make_context(name, ["--help"], resilient_parsing=True)
         own = [
             (each, command.get_command(context, each)) for each in command.list_commands(context)
         ]
-        return [text for each, of in own for text in _of_command(of, f"{name} {each}")]
+        return [text for each, of in own if of for text in _of_command(of, f"{name} {each}")]
     arguments = [of for of in command.params if isinstance(of, TyperArgument)]
     options = [of for of in command.params if isinstance(of, TyperOption) and not of.hidden]
     usage = " ".join([name, *(_argument(of) for of in arguments), *(["[OPTIONS]"] * bool(options))])

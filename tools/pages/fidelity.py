@@ -219,7 +219,7 @@ def run_all(policies: list[str], hosts: int, first_seed: int) -> list[Path]:
     turns = defaultdict(list)
     for number in range(hosts):
         turns[policies[number % len(policies)]].append(first_seed + number)
-    paths = []
+    paths: list[Path] = []
     for policy, seeds in turns.items():
         kept = {seed: OUTPUT / f"{policy}-{seed}.json" for seed in seeds}
         if missing := [seed for seed, path in kept.items() if not path.is_file()]:

@@ -79,7 +79,7 @@ def _without_concealment(one: Call) -> float:
     heard = playout.fixed(one).heard
     samples = quality.audio(one, playout.Playout(np.ones_like(heard), heard, 0))
     silenced = np.where(np.repeat(heard, samples.size // heard.size), samples, 0)
-    judged = quality.judge(silenced.astype(np.int16))
+    judged = quality.judge([silenced.astype(np.int16)], silenced.size)
     return np.nan if judged is None else judged[1]
 
 

@@ -259,8 +259,8 @@ def row(tasks: TaskSet, policy: str) -> str:
     beside = missed(run(tasks.text(BESIDE_PERCENT), policy, hog), without=tasks.hog)
     costs = run(tasks.text(COSTS_PERCENT), policy)
     seconds = DURATION_S * len(SEEDS)
-    decisions = sum(one.overhead.schedule_calls for one in costs) / seconds
-    switches = sum(one.overhead.context_switches for one in costs) / seconds
+    decisions = sum(one.overhead.schedule_calls or 0 for one in costs) / seconds
+    switches = sum(one.overhead.context_switches or 0 for one in costs) / seconds
     worst = f"{worst_ns / NS_A_MS:,.1f} ms" if worst_ns else ""
     return (
         f"| `{policy}` | {capacity} | {percent_of(*missed(high))} | {worst} "
