@@ -41,7 +41,8 @@ pub enum TraceError {
     },
     /// Bytes that no version 1 writer writes.
     #[error(
-        "record {index} of the trace is damaged: kind {kind} with reserved byte {reserved}; kinds are 1 to 13, and the reserved byte is 0"
+        "record {index} of the trace is damaged: kind {kind} with reserved byte {reserved}; kinds are 1 to {}, and the reserved byte is 0",
+        crate::Kind::ALL.len()
     )]
     Kind {
         /// The record.
