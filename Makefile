@@ -171,7 +171,7 @@ BY_FILE := -n 2 --dist loadfile
 .PHONY: test-python test-python-quick
 test-python: setup compiled ## Command line, report, reproduction, SimSo
 	$(BIN)/python -m pip install --quiet --group bench --group docs
-	$(WITH_CHECKED) $(BIN)/python -m pytest -q $(BY_FILE) -m 'not xen and not dist'
+	$(WITH_CHECKED) $(BIN)/python -m pytest -q --durations=10 $(BY_FILE) -m 'not xen and not dist'
 test-python-quick: setup compiled
 	$(WITH_CHECKED) $(BIN)/python -m pytest -q $(BY_FILE) -m 'not xen and not dist and not slow' python/tests
 
@@ -226,7 +226,7 @@ XEN_TESTS := $(LONG_ON_XEN) $(filter-out $(LONG_ON_XEN),$(shell grep -l 'mark\.x
 
 .PHONY: test-xen
 test-xen: lab ## Real Xen: boots, runs, repeats to the byte, and keeps every budget in a short soak
-	$(WITH_CHECKED) $(BIN)/python -m pytest -q -n 2 --dist load --maxschedchunk 1 -m xen $(XEN_TESTS)
+	$(WITH_CHECKED) $(BIN)/python -m pytest -q --durations=10 -n 2 --dist load --maxschedchunk 1 -m xen $(XEN_TESTS)
 
 .PHONY: compare-kvm
 compare-kvm: export LAXITY_SCX_EVENTS ?= 1000000
