@@ -72,7 +72,8 @@ impl<'a> Recording<'a> {
 
     /// Makes the records of a trace without jobs, and the summary, from the first event on. `threads` are those of the
     /// VCPUs of each domain of the metadata, which has no tasks. Last comes the number of switches that the kernel did
-    /// not trace: each is taken to have been right after the last one on its CPU.
+    /// not trace: each is taken to have been right after the last one on its CPU, or when the thread that it brings has
+    /// left another CPU since then.
     ///
     /// # Errors
     ///
@@ -108,7 +109,7 @@ impl<'a> Recording<'a> {
         let vcpus = Vcpus::new(metadata)?;
         let replay = Replay::new(&run.jobs)?;
         let threads = Threads::new(&run, &vcpus)?;
-        let (mut events, mut guessed) = (Vec::new(), 0);
+        let mut of_cpus = Vec::new();
         for buffer in &self.file.buffers {
             let ns = |time| self.file.clock.ns(time);
             let place = (cpu_number(buffer.cpu, buffer.offset)?, buffer.offset);
@@ -125,7 +126,12 @@ impl<'a> Recording<'a> {
                 formats,
                 &mut of_cpu,
             )?;
-            guessed += add_untraced(&mut events, of_cpu);
+            of_cpus.push(of_cpu);
+        }
+        let departures = departures(&of_cpus);
+        let (mut events, mut guessed) = (Vec::new(), 0);
+        for of_cpu in of_cpus {
+            guessed += add_untraced(&mut events, of_cpu, &departures);
         }
         order(&mut events);
         let cpus = self.survey.cpus.max(metadata.cpus) as usize;
@@ -134,8 +140,33 @@ impl<'a> Recording<'a> {
     }
 }
 
+/// When VCPUs left CPUs, by VCPU: cycles and time, in order.
+type Departures = BTreeMap<u32, Vec<(u64, i64)>>;
+
+/// Departures that were traced, on all CPUs.
+fn departures(of_cpus: &[Vec<Event>]) -> Departures {
+    let mut found = Departures::new();
+    for event in of_cpus.iter().flatten() {
+        if let What::Switch {
+            before: Who::Vcpu(vcpu),
+            ..
+        } = event.what
+        {
+            let of_vcpu = found.entry(vcpu).or_default();
+            of_vcpu.push((event.cycles, event.time_ns));
+        }
+    }
+    for of_vcpu in found.values_mut() {
+        of_vcpu.sort_unstable();
+    }
+    found
+}
+
 /// Adds the events of a CPU to `events`, with the switches that are missing between them; returns their number.
-fn add_untraced(events: &mut Vec<Event>, of_cpu: Vec<Event>) -> u64 {
+///
+/// A VCPU that came untraced may have run on another CPU after the last switch here. Then it came when it left that
+/// one, and nobody ran here in between.
+fn add_untraced(events: &mut Vec<Event>, of_cpu: Vec<Event>, departures: &Departures) -> u64 {
     let mut guessed = 0;
     let mut last: Option<(Who, u64, i64)> = None;
     for event in of_cpu {
@@ -144,26 +175,46 @@ fn add_untraced(events: &mut Vec<Event>, of_cpu: Vec<Event>) -> u64 {
                 && running != before
             {
                 guessed += 1;
-                events.push(Event {
-                    cycles,
-                    time_ns,
-                    what: What::Switch {
-                        before: running,
-                        after: before,
-                        blocks: true,
-                        decision: Decision {
-                            until_ns: i64::MAX,
-                            cost_ns: 0,
+                let mut guess = |(cycles, time_ns), before, after| {
+                    events.push(Event {
+                        cycles,
+                        time_ns,
+                        what: What::Switch {
+                            before,
+                            after,
+                            blocks: true,
+                            decision: Decision {
+                                until_ns: i64::MAX,
+                                cost_ns: 0,
+                            },
                         },
-                    },
-                    ..event
-                });
+                        ..event
+                    });
+                };
+                match left_within(departures, before, cycles, event.cycles) {
+                    Some(came) => {
+                        if running != Who::Idle {
+                            guess((cycles, time_ns), running, Who::Idle);
+                        }
+                        guess(came, Who::Idle, before);
+                    }
+                    None => guess((cycles, time_ns), running, before),
+                }
             }
             last = Some((after, event.cycles, event.time_ns));
         }
         events.push(event);
     }
     guessed
+}
+
+/// When a VCPU last left a CPU between two times, without these.
+fn left_within(departures: &Departures, who: Who, from: u64, to: u64) -> Option<(u64, i64)> {
+    let Who::Vcpu(vcpu) = who else { return None };
+    let of_vcpu = departures.get(&vcpu)?;
+    let before = of_vcpu.partition_point(|&(cycles, _)| cycles < to);
+    let &last = of_vcpu[..before].last()?;
+    (last.0 > from).then_some(last)
 }
 
 /// Puts the events of all CPUs in the order in which they happened: by time and, at one instant, by CPU, but for a VCPU
@@ -309,7 +360,10 @@ mod tests {
         ];
         let mut events = Vec::new();
         let traced = traced.map(|(cycles, before, after)| switch(cycles, before, after));
-        assert_eq!(add_untraced(&mut events, traced.into()), 2);
+        assert_eq!(
+            add_untraced(&mut events, traced.into(), &Departures::new()),
+            2
+        );
         let mut running = foreign;
         let mut seen = Vec::new();
         for event in &events {
@@ -322,6 +376,49 @@ mod tests {
         }
         let guessed = [(1, idle), (1, foreign), (2, vcpu), (3, foreign), (3, vcpu)];
         assert_eq!(seen, [&guessed[..], &[(4, idle), (5, vcpu)]].concat());
+    }
+
+    /// A VCPU whose coming is not traced runs nowhere twice: it comes when it has left the other CPU, and who ran there
+    /// before may meanwhile run where it was.
+    #[test]
+    fn who_comes_untraced_has_left_the_other_cpu() {
+        let (idle, mover, other) = (Who::Idle, Who::Vcpu(0), Who::Vcpu(1));
+        let on = |cpu, event: Event| Event { cpu, ..event };
+        for running in [idle, other] {
+            let of_cpus = vec![
+                vec![
+                    on(0, switch(5, idle, mover)),
+                    on(0, switch(20, mover, other)),
+                    on(0, switch(60, other, idle)),
+                ],
+                vec![
+                    on(1, switch(10, idle, running)),
+                    on(1, switch(50, mover, idle)),
+                ],
+            ];
+            let departures = departures(&of_cpus);
+            let mut events = Vec::new();
+            let guessed: Vec<u64> = (of_cpus.into_iter())
+                .map(|of_cpu| add_untraced(&mut events, of_cpu, &departures))
+                .collect();
+            assert_eq!(guessed, [0, 1]);
+            order(&mut events);
+            let mut on_cpu = [idle; 2];
+            let mut came = Vec::new();
+            for event in &events {
+                let What::Switch { before, after, .. } = event.what else {
+                    unreachable!("all are switches");
+                };
+                let cpu = usize::from(event.cpu);
+                assert_eq!(on_cpu[cpu], before);
+                assert!(after == idle || on_cpu[1 - cpu] != after);
+                on_cpu[cpu] = after;
+                if after == mover {
+                    came.push((event.cycles, event.cpu));
+                }
+            }
+            assert_eq!(came, [(5, 0), (20, 1)]);
+        }
     }
 
     /// A VCPU leaves its old CPU before it comes to its new one, whatever the clocks of the two say.
