@@ -179,15 +179,7 @@ fn add_untraced(events: &mut Vec<Event>, of_cpu: Vec<Event>, departures: &Depart
                     events.push(Event {
                         cycles,
                         time_ns,
-                        what: What::Switch {
-                            before,
-                            after,
-                            blocks: true,
-                            decision: Decision {
-                                until_ns: i64::MAX,
-                                cost_ns: 0,
-                            },
-                        },
+                        what: switched(before, after),
                         ..event
                     });
                 };
@@ -206,6 +198,19 @@ fn add_untraced(events: &mut Vec<Event>, of_cpu: Vec<Event>, departures: &Depart
         events.push(event);
     }
     guessed
+}
+
+/// A switch of which nothing else is known.
+fn switched(before: Who, after: Who) -> What {
+    What::Switch {
+        before,
+        after,
+        blocks: true,
+        decision: Decision {
+            until_ns: i64::MAX,
+            cost_ns: 0,
+        },
+    }
 }
 
 /// When a VCPU last left a CPU between two times, without these.
@@ -335,15 +340,7 @@ mod tests {
             time_ns: cycles as i64,
             offset: 0,
             cpu: 0,
-            what: What::Switch {
-                before,
-                after,
-                blocks: true,
-                decision: Decision {
-                    until_ns: i64::MAX,
-                    cost_ns: 0,
-                },
-            },
+            what: switched(before, after),
         }
     }
 

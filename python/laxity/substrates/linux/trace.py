@@ -1,7 +1,7 @@
 """The trace of a run on this machine: who had the CPUs, and the ways of late packets.
 
-Pure, but for files. All times are of CLOCK_MONOTONIC: the phones and the media server read it, and
-the kernel's events and arrivals are of it.
+Pure, but for files. All times are told by CLOCK_MONOTONIC: phones, media server and the kernel's
+events read it, and the kernel's stamps of arrival are converted to it.
 """
 
 from __future__ import annotations
