@@ -82,8 +82,8 @@ and `arinc653`, which serves one CPU by a table of windows, are left out.
 
 What stands out:
 
-- `sedf` and `lending` carry as much on 64 CPUs as on one. Servers by priority carry less: a job that
-  is late on any CPU counts, and there are more of them.
+- `sedf` and `lending` carry as much on 64 CPUs as on one. Servers by priority carry less: a job
+  that is late on any CPU counts, and there are more of them.
 - A CPU that many VCPUs share is seldom without work for one that waits: `credit`, `rtds` and the
   variants of scheduler S without LL carry more on many CPUs than on one.
 - `rtds` with an affinity of one CPU for each VCPU has more late jobs than with a pool for each CPU.
