@@ -435,14 +435,14 @@ HOST = '[[host]]\nname = "north"\n[[host]]\nname = "south"\n'
             HEAD + HOST + GUEST + 'host = "north"\nstandby = "north"\n',
             14,
             11,
-            "the standby of guest `plc` is where guest `plc` is",
+            "the standby of guest `plc` is on the same host as the guest",
             "another host",
         ),
         (
             HEAD + HOST + GUEST + 'standby = "north"\nprotected = false\n',
             13,
             11,
-            "has a standby and is not protected",
+            "has a standby, but it is not protected",
             "leave one",
         ),
         (
@@ -862,7 +862,7 @@ def test_what_simulation_refuses_is_not_impossible() -> None:
 @pytest.mark.parametrize(
     ("guest", "head", "message"),
     [
-        ('workload = { kind = "driver" }\n', HEAD, "is no media-server"),
+        ('workload = { kind = "driver" }\n', HEAD, "is not a media server"),
         ('tasks = [{ name = "t", cost = "1 ms", period = "9 ms" }]\n', HEAD, "has tasks beside"),
         ("streams = 0\n", HEAD, "whole number from 1"),
         ("", HEAD.replace("deferrable", "?"), "policy of a host"),

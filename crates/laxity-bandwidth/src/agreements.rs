@@ -289,7 +289,7 @@ impl<'de> Deserialize<'de> for InterfaceName {
                         text.len()
                     )))
                 } else if let Some(wrong) = text.chars().find(|c| is_wrong(*c)) {
-                    Err(E::custom(format!("cannot have {wrong:?} in it\n{help}")))
+                    Err(E::custom(format!("cannot contain {wrong:?}\n{help}")))
                 } else {
                     Ok(InterfaceName(text.into()))
                 }
@@ -542,7 +542,7 @@ fn bounds(
     {
         let (low, high) = (maximum.0.bit_s, minimum.0.bit_s);
         problems.push(Problem {
-            help: Some("a minimum is at most the maximum".into()),
+            help: Some("write a minimum that does not exceed the maximum".into()),
             related: Some((maximum_span, "the maximum")),
             ..Problem::new(
                 span,

@@ -153,7 +153,7 @@ fn unit_refusal(number: &str, unit: &str, usual_ns: i64) -> String {
         return format!("has no unit: \"{number}\"\nwrite \"{number} {usual}\", say; {UNIT_LIST}");
     }
     if unit.starts_with(',') {
-        return format!("has a comma in it\nwrite a decimal point: \"2.5 {usual}\"; {UNIT_LIST}");
+        return format!("contains a comma\nwrite a decimal point: \"2.5 {usual}\"; {UNIT_LIST}");
     }
     let lowercase = unit.to_lowercase();
     // A line break would end the message.

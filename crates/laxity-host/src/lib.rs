@@ -75,7 +75,7 @@ pub const HOUR_NS: i64 = laxity_config::HOUR_NS;
 ///
 /// # Errors
 ///
-/// All that is wrong, with places and what would be right.
+/// All problems, each with its place and a remedy.
 pub fn load(
     text: impl AsRef<[u8]>,
     name: &str,
