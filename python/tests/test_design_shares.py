@@ -241,7 +241,7 @@ def test_names_may_have_dots() -> None:
     found = Host.parse(text).design(missed_max=0.001)
     assert found.verdict == "holds"
     # What follows a domain's name may be a task's.
-    with pytest.raises(InputError, match="nothing is known"):
+    with pytest.raises(InputError, match="cannot find a value"):
         ladders(["domain.control.1.tasks.loop.period.period"], Host.parse(text).resolve([]))
 
 

@@ -449,7 +449,7 @@ HOST = '[[host]]\nname = "north"\n[[host]]\nname = "south"\n'
             HEAD + HOST + GUEST + 'protected = true\nhosts = ["north"]\n',
             14,
             9,
-            "may be on one host only",
+            "allows only one host",
             "another host",
         ),
         (HEAD + HOST + GUEST + '[[apart]]\nguests = ["plc"]\n', 14, 10, "at least two", "guests ="),
@@ -457,7 +457,7 @@ HOST = '[[host]]\nname = "north"\n[[host]]\nname = "south"\n'
             HEAD + HOST + GUEST + '[[apart]]\nguests = ["plc", "plc"]\n',
             14,
             18,
-            "apart from itself",
+            "is named twice",
             "once",
         ),
         (
