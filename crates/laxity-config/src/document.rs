@@ -1,4 +1,4 @@
-//! A configuration file that has been parsed, and what is read from it.
+//! A parsed configuration file, and the values read from it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Quantities with units other than times, such as rates and sizes, and parts of a whole.
+//! Quantities with units other than times, such as rates and sizes, and fractions.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Quantities as people write them: times with a unit, whole numbers within bounds, percentages.
 //!
-//! The types hold only what is within their bounds. Their refusals are predicates and, after a line
-//! break, the help, as `tree::Refusal` says.
+//! The types hold only values within their bounds. Their refusals are predicates and, after a line break, the help, as
+//! `tree::Refusal` says.
 
 use std::borrow::Cow;
 use std::fmt;

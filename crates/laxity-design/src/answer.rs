@@ -1,4 +1,4 @@
-//! From a host with open values to the values.
+//! The design of a host: the values for its open keys.
 
 use laxity_host::{Domain, Host, Open, OpenDomain, Policy};
 use rayon::prelude::*;

@@ -1,4 +1,4 @@
-//! What Linux's SCHED_DEADLINE admits: `docs/explanation/policies.md`, "Deadline".
+//! The admission test of Linux's SCHED_DEADLINE: `docs/explanation/policies.md`, "Deadline".
 
 use laxity_config::{Problem, Problems, Span};
 

@@ -1,8 +1,8 @@
-//! The fleet file: many hosts, the guests that are placed on them, and what holds between them.
+//! The fleet file: many hosts, the guests that are placed on them, and the constraints between them.
 //!
-//! A guest is a `[[domain]]` of a host file with a few keys more, and a host is a `[host]`. [`Fleet::host`] therefore
-//! makes a host file of one host and the guests on it, from the pieces of the fleet file: what is wrong with it is
-//! shown where it stands in the fleet file.
+//! A guest is a `[[domain]]` of a host file with a few more keys, and a host is a `[host]`. [`Fleet::host`] therefore
+//! makes a host file of one host and the guests on it from pieces of the fleet file, and its problems are shown at
+//! their places in the fleet file.
 
 use std::collections::HashMap;
 

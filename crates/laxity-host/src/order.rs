@@ -1,9 +1,7 @@
-//! From what is written to what is meant: the sections in the order in which they need each other, and the checks
-//! between sections.
+//! The resolution of a host file: its sections in the order of their dependencies, and the checks between sections.
 //!
-//! Everything is looked at, whatever was wrong before it; a value that is missing or wrong is
-//! reported and stands as some harmless value from then on, because the host is not given out
-//! if anything was reported.
+//! All sections are checked, whatever was wrong before. A missing or wrong value is reported and replaced by a harmless
+//! one, since no host is returned if anything was reported.
 
 use laxity_config::{Field, Name, Problems, Span};
 use laxity_policies::{Policy, VCPUS_MAX};

@@ -1,4 +1,4 @@
-//! What Xen's arinc653 can be given: `docs/explanation/policies.md`, "Arinc653".
+//! The windows that Xen's arinc653 accepts: `docs/explanation/policies.md`, "Arinc653".
 
 use std::collections::BTreeMap;
 

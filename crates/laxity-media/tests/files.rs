@@ -9,7 +9,7 @@ use no_files::{Program, are_refused};
 fn what_is_no_file_is_refused() {
     let commands = are_refused(&Program {
         path: env!("CARGO_BIN_EXE_laxity-media"),
-        written: &["--capture", "--packets"],
+        written: &["--capture", "--packets", "--passages"],
         needed: |_| &[],
     });
     assert_eq!(commands, 1);

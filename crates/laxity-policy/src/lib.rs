@@ -63,7 +63,7 @@ pub enum Event {
 pub enum Refused {
     /// The parameter's value is out of its bounds, or contradicts its rule.
     #[error(
-        "the {} is wrong: right is {} to {}{}",
+        "the {} is out of bounds: it must be {} to {}{}",
         .0.facts().name, .0.facts().least, .0.facts().most, .0.facts().rule
     )]
     Value(Parameter),

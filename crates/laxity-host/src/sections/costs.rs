@@ -111,7 +111,7 @@ fn read_profile(text: &str) -> OfPolicies {
     )
 }
 
-/// Costs that are not given are 0.
+/// Missing costs are 0.
 fn costs(table: &CostsTable, problems: &Problems) -> Costs {
     Costs {
         schedule: cost(&table.schedule, problems),

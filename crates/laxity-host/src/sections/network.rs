@@ -31,7 +31,7 @@ macro_rules! network_costs {
             const EXAMPLE: &'static str = "{ receive = \"4 us\" }";
         }
 
-        /// Costs that are not given are 0.
+        /// Missing costs are 0.
         fn costs(table: &NetworkTable, problems: &Problems) -> NetworkCosts {
             NetworkCosts { $($field: cost(&table.$field, problems),)* }
         }
