@@ -508,7 +508,7 @@ def test_policies_that_no_analysis_knows_are_refused_before_anything_is_simulate
 ) -> None:
     monkeypatch.setattr(calls, "_accepted", lambda *_, **__: pytest.fail("something runs"))
     text = HEAD.replace("deferrable", policy) + '[[host]]\nname = "h"\n' + own + CALLER
-    with pytest.raises(HostError, match="guarantees no deadline") as refused:
+    with pytest.raises(HostError, match="no deadline") as refused:
         Fleet.parse(text).design()
     (problem,) = refused.value.problems
     assert (problem.file, problem.line, problem.column) == ("fleet.toml", line, column)
@@ -863,7 +863,7 @@ def test_what_simulation_refuses_is_not_impossible() -> None:
     ("guest", "head", "message"),
     [
         ('workload = { kind = "driver" }\n', HEAD, "is not a media server"),
-        ('tasks = [{ name = "t", cost = "1 ms", period = "9 ms" }]\n', HEAD, "has tasks beside"),
+        ('tasks = [{ name = "t", cost = "1 ms", period = "9 ms" }]\n', HEAD, "both tasks and a workload"),
         ("streams = 0\n", HEAD, "whole number from 1"),
         ("", HEAD.replace("deferrable", "?"), "policy of a host"),
     ],

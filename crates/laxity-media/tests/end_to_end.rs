@@ -602,7 +602,7 @@ fn senseless_orders_end_calls() {
         writeln!(orders, "open a 192.0.2.1:9").unwrap()
     }));
     assert_eq!(report["calls"]["refused"], 1);
-    assert!(refusal(&["calls", "--sample", "0"]).contains("give 1 for all"));
+    assert!(refusal(&["calls", "--sample", "0"]).contains("--sample must be at least 1"));
     assert!(
         refusal(&["calls", "--orders", "/nowhere"]).contains("cannot read the orders /nowhere")
     );
@@ -614,7 +614,7 @@ fn senseless_orders_end_calls() {
     let ports = ["--address", "127.0.0.1", "--ports", "9-8"];
     let from = "--control-from=127.0.0.1";
     let relay = [&["relay", "--control", "127.0.0.1:0", from][..], &ports].concat();
-    assert!(refusal(&relay).contains("from 9 to 8 there are even ports for 0 calls"));
+    assert!(refusal(&relay).contains("the ports 9 to 8 are enough for 0 calls"));
 }
 
 /// A request that redirects or ends a call of others, or takes its ports.
