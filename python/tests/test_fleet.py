@@ -863,7 +863,11 @@ def test_what_simulation_refuses_is_not_impossible() -> None:
     ("guest", "head", "message"),
     [
         ('workload = { kind = "driver" }\n', HEAD, "is not a media server"),
-        ('tasks = [{ name = "t", cost = "1 ms", period = "9 ms" }]\n', HEAD, "both tasks and a workload"),
+        (
+            'tasks = [{ name = "t", cost = "1 ms", period = "9 ms" }]\n',
+            HEAD,
+            "both tasks and a workload",
+        ),
         ("streams = 0\n", HEAD, "whole number from 1"),
         ("", HEAD.replace("deferrable", "?"), "policy of a host"),
     ],

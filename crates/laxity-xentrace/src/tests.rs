@@ -456,7 +456,7 @@ fn jobs_that_cannot_be_are_refused() {
             domids: &[3],
             ..run
         })
-        .contains("2 domains, and 1 numbers")
+        .contains("2 domains, but 1 numbers")
     );
     assert!(
         error(XenRun {
