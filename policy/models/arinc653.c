@@ -4,7 +4,7 @@
  * and runs in it and at no other time. A CPU idles in a window whose VCPU has nothing to do.
  * docs/explanation/policies.md has the rules.
  *
- * No table of windows is kept: where a window lies follows from the time and the parameters.
+ * No table of windows is kept: the time and the parameters give the place of each window.
  */
 #include "model.h"
 
@@ -35,7 +35,8 @@ static struct arinc653_cpu *arinc653_home(struct laxity_instance *instance,
     return arinc653_cpu_of(instance->cpu[vcpu->cpu]);
 }
 
-/* Whether a window of the VCPU is open; and when it closes then, or when the next one opens. */
+/* Whether a window of the VCPU is open, and the time at which it closes, or else the next one
+ * opens. */
 static bool arinc653_is_open(const struct arinc653_vcpu *vcpu, int64_t now, int64_t *until_ns)
 {
     const struct laxity_parameters *parameters = &vcpu->vcpu.parameters;
@@ -49,7 +50,7 @@ static bool arinc653_is_open(const struct arinc653_vcpu *vcpu, int64_t now, int6
     return is_open;
 }
 
-/* The first VCPU whose window is open; and until when that is so. */
+/* The first VCPU whose window is open, and the time up to which this holds. */
 static struct arinc653_vcpu *arinc653_owner(struct arinc653_cpu *cpu, int64_t now,
                                             int64_t *until_ns)
 {
@@ -92,7 +93,7 @@ static void arinc653_add_cpu(struct laxity_instance *instance, struct laxity_cpu
     list_init(&arinc653_cpu_of(cpu)->members);
 }
 
-/* The VCPU comes to its CPU's schedule, which has no window of it open yet. */
+/* The VCPU joins its CPU's schedule, in which none of its windows is open yet. */
 static void arinc653_enter(struct laxity_instance *instance, struct arinc653_vcpu *vcpu)
 {
     list_append(&arinc653_home(instance, &vcpu->vcpu)->members, &vcpu->member);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A model of Xen's credit2. VCPUs wait in the order of their credits. Running burns credits, the
- * slower the greater the weight; when the best one has none left, all get new ones. A VCPU that has
- * run for less than the ratelimit is not preempted. A domain with a cap has a pool of budget, from
- * which its VCPUs take what they run; they are parked while it is empty.
+ * A model of Xen's credit2. VCPUs wait in the order of their credits. Running burns credits,
+ * more slowly the greater the weight; when the best one has none left, all get new ones. A VCPU
+ * that has run for less than the ratelimit is not preempted. A domain with a cap has a pool of
+ * budget, from which its VCPUs take what they run; they are parked while it is empty.
  *
  * CPUs share run queues, as many with consecutive numbers as `run_queue_cpus` says. The VCPUs that
  * wait are in one list: a run queue is what is in it of the VCPUs of its CPUs, in the order of
@@ -17,7 +17,7 @@
 
 #define CREDIT2_INITIAL_NS (10 * LAXITY_MILLISECOND)
 #define CREDIT2_LEAST_NS (-CREDIT2_INITIAL_NS)
-/* An idle CPU's, less than any VCPU has. */
+/* The credits of an idle CPU, less than any VCPU has. */
 #define CREDIT2_IDLE_NS (CREDIT2_LEAST_NS - 1)
 #define CREDIT2_CARRIED_NS LAXITY_NS(500000)
 #define CREDIT2_RUN_LEAST_NS LAXITY_NS(500000)
@@ -25,11 +25,10 @@
 #define CREDIT2_RATELIMIT_NS LAXITY_MILLISECOND
 #define CREDIT2_TOLERANCE_NS LAXITY_NS(50000)
 #define CREDIT2_RESISTANCE_NS LAXITY_NS(500000)
-/* What it counts that a CPU is one that a VCPU prefers, or one that the other does not. */
+/* The credits that a preferred CPU is worth, or a CPU that the other VCPU does not prefer. */
 #define CREDIT2_PREFERENCE_NS CREDIT2_INITIAL_NS
 #define CREDIT2_COMPENSATION_NS LAXITY_NS(50000)
-/* No timer is early, and equal credits preempt nobody: by this much each decision's timer is late.
- */
+/* The lateness of each decision's timer: no timer is early, and equal credits preempt no VCPU. */
 #define CREDIT2_LATE_NS LAXITY_NS(1000)
 #define CREDIT2_CAP_PERIOD_NS (10 * LAXITY_MILLISECOND)
 #define CREDIT2_QUOTA_LEAST_NS LAXITY_NS(500000)
@@ -38,13 +37,13 @@
 #define CREDIT2_LOAD_WINDOW_SHIFT 20
 #define CREDIT2_LOAD_ONE LAXITY_NS(1 << 18)
 #define CREDIT2_LOAD_AT_FIRST (CREDIT2_LOAD_ONE / 2)
-/* By how much two run queues differ at least that are balanced: with CPUs to spare, and without. */
+/* The least difference of two run queues that are balanced: with spare CPUs, and without. */
 #define CREDIT2_DIFFERENCE_SPARE CREDIT2_LOAD_ONE
 #define CREDIT2_DIFFERENCE_FULL (CREDIT2_LOAD_ONE / 8)
-/* dom0's, which is on every host. */
+/* The weight of dom0, which is on every host. */
 #define CREDIT2_WEIGHT_OF_DOM0 256
 
-/* Classes of credit's, for who reads what happened. */
+/* Credit's classes, for readers of the trace. */
 #define CREDIT2_CLASS_UNDER 1
 #define CREDIT2_CLASS_PARKED 3
 
@@ -56,7 +55,7 @@ struct credit2_load {
     int64_t at; /* up to when, in units of 2^10 ns */
 };
 
-/* What a run queue has besides its VCPUs. */
+/* The state of a run queue besides its VCPUs. */
 struct credit2_queue {
     struct credit2_load load;
     int64_t working; /* VCPUs with work that are not parked */
@@ -67,7 +66,7 @@ struct credit2_domain {
     struct laxity_domain domain;
     struct list capped;       /* of the instance, while it has a cap */
     struct list parked;       /* VCPUs that found the pool empty, the last one first */
-    int64_t pool_ns, next_ns; /* what is left, and when it is filled */
+    int64_t pool_ns, next_ns; /* the rest of the pool, and the time of its next refill */
     uint32_t vcpus;
 };
 
@@ -133,7 +132,7 @@ static bool credit2_can_run(const struct credit2_vcpu *vcpu)
 
 /* ---- Run queues ---- */
 
-/* How many CPUs share a run queue. */
+/* The number of CPUs that share a run queue. */
 static uint32_t credit2_queue_cpus(const struct laxity_instance *instance)
 {
     uint32_t cpus = instance->settings.run_queue_cpus;
@@ -153,14 +152,14 @@ static uint32_t credit2_queue_begin(const struct laxity_instance *instance, uint
     return number - number % credit2_queue_cpus(instance);
 }
 
-/* The number behind the last CPU that a run queue can have. */
+/* The number after the last CPU that a run queue can have. */
 static uint32_t credit2_queue_end(const struct laxity_instance *instance, uint32_t number)
 {
     uint32_t begin = credit2_queue_begin(instance, number), cpus = credit2_queue_cpus(instance);
     return cpus < instance->cpus - begin ? begin + cpus : instance->cpus;
 }
 
-/* The first CPU of a run queue that is there, besides one; NULL: none is. */
+/* The first existing CPU of a run queue, except one; NULL: there is none. */
 static struct credit2_cpu *credit2_queue_cpu(struct laxity_instance *instance, uint32_t number,
                                              const struct laxity_cpu *besides)
 {
@@ -191,7 +190,7 @@ static struct credit2_vcpu *credit2_first(struct laxity_instance *instance, uint
     return NULL;
 }
 
-/* Brings an average up to date, of what has been so many since then. */
+/* Updates an average of a number that has not changed since the last update. */
 static void credit2_average(struct credit2_load *load, int64_t number, int64_t now)
 {
     int64_t at = now >> CREDIT2_LOAD_TIME_SHIFT, passed = at - load->at;
@@ -282,8 +281,8 @@ static bool credit2_is_current(struct laxity_instance *instance, const struct cr
     return instance->cpu[vcpu->vcpu.cpu]->current == &vcpu->vcpu;
 }
 
-/* The greatest weight of all VCPUs of a CPU's run queue and dom0's. The credits of who has it are
- * nanoseconds. */
+/* The greatest weight of dom0 and the VCPUs of a CPU's run queue. Credits of a VCPU with this
+ * weight are nanoseconds. */
 static uint32_t credit2_greatest_weight(struct laxity_instance *instance, uint32_t number)
 {
     struct list *members = &credit2_of(instance)->members;
@@ -314,7 +313,7 @@ static void credit2_burn(struct laxity_instance *instance, struct credit2_vcpu *
     model_trace(instance, &vcpu->vcpu, LAXITY_EVENT_BUDGET, vcpu->credit_ns);
 }
 
-/* Behind all of its run queue with as many credits or more. */
+/* Puts the VCPU behind all of its run queue with as many credits or more. */
 static void credit2_enqueue(struct laxity_instance *instance, struct credit2_vcpu *vcpu)
 {
     struct list *queue = &credit2_of(instance)->run_queue, *node = queue->next;
@@ -328,8 +327,8 @@ static void credit2_enqueue(struct laxity_instance *instance, struct credit2_vcp
     list_append(node, &vcpu->queue);
 }
 
-/* By how much the VCPU is better than what runs on a CPU, and more where that suits their
- * preferences; 0 where it may not be preempted, or is no worse. */
+/* The credits by which the VCPU exceeds the one that runs on a CPU, plus a bonus for preferences of
+ * the two; 0 if that one may not be preempted, or has as many. */
 static int64_t credit2_lead(struct laxity_instance *instance, const struct credit2_vcpu *vcpu,
                             struct laxity_cpu *cpu, int64_t now)
 {
@@ -477,7 +476,7 @@ static bool credit2_grab(struct laxity_instance *instance, struct credit2_vcpu *
     return true;
 }
 
-/* Those who were parked compete again, the last that was parked first. */
+/* The parked VCPUs compete again, the one parked last first. */
 static void credit2_unpark(struct laxity_instance *instance, struct credit2_domain *domain,
                            int64_t now)
 {
@@ -501,7 +500,7 @@ static void credit2_unpark(struct laxity_instance *instance, struct credit2_doma
     }
 }
 
-/* A VCPU that leaves its CPU gives back what it has left. */
+/* A VCPU that leaves its CPU returns the rest of its budget. */
 static void credit2_give_back(struct credit2_vcpu *vcpu)
 {
     if (!credit2_is_capped(vcpu) || vcpu->budget_ns <= 0)
@@ -552,7 +551,7 @@ static void credit2_account(struct laxity_instance *instance, int64_t now)
     credit2_arm(instance);
 }
 
-/* A cap begins with a full pool, of which nobody has taken anything. */
+/* A cap begins with a full pool, from which no VCPU has taken anything. */
 static void credit2_begin_cap(struct laxity_instance *instance, struct credit2_domain *domain,
                               int64_t now)
 {
@@ -574,8 +573,9 @@ static void credit2_begin_cap(struct laxity_instance *instance, struct credit2_d
     credit2_arm(instance);
 }
 
-/* All VCPUs of a CPU's run queue get credits, more of them where the next one to run was at the
- * least. */
+/* All VCPUs of a CPU's run queue get credits, and more if the next one to run had the least
+ * possible.
+ */
 static void credit2_reset(struct laxity_instance *instance, uint32_t number,
                           const struct credit2_vcpu *next, int64_t now)
 {
@@ -603,7 +603,7 @@ static void credit2_reset(struct laxity_instance *instance, uint32_t number,
 
 /* ---- Balancing ---- */
 
-/* Two run queues, by a CPU of each, and what is best to go over between them. */
+/* Two run queues, by a CPU of each, and the best VCPUs to move between them. */
 struct credit2_balance {
     uint32_t here, there;
     int64_t difference;
@@ -667,7 +667,7 @@ static bool credit2_may_go(struct laxity_instance *instance, const struct credit
     return false;
 }
 
-/* Remembers what goes over, either of which may be NULL, if the averages are then closest. */
+/* Remembers the VCPUs to move, either of which may be NULL, if they bring the averages closest. */
 static void credit2_consider(struct laxity_instance *instance, struct credit2_balance *balance,
                              struct credit2_vcpu *pushed, struct credit2_vcpu *pulled)
 {
@@ -707,7 +707,7 @@ static void credit2_go_over(struct laxity_instance *instance, struct credit2_vcp
     }
 }
 
-/* The VCPU of a run queue behind a member; NULL: there is none. */
+/* The VCPU of a run queue after a member; NULL: there is none. */
 static struct credit2_vcpu *credit2_next_member(struct laxity_instance *instance, uint32_t number,
                                                 const struct list *node)
 {
@@ -729,7 +729,7 @@ static void credit2_balance(struct laxity_instance *instance, uint32_t here, int
     struct credit2_vcpu *push, *pull;
     bool averaged = false;
 
-    /* One by one: clang clears a structure by memset, which freestanding code has not. */
+    /* Field by field: clang clears a structure by memset, which freestanding code lacks. */
     balance.here = balance.there = here;
     balance.difference = 0;
     balance.pushed = balance.pulled = NULL;
@@ -775,7 +775,7 @@ static enum laxity_error credit2_init(struct laxity_instance *instance,
     return LAXITY_OK;
 }
 
-/* The first CPU of a run queue has what that has. */
+/* The first CPU of a run queue holds the state of the run queue. */
 static void credit2_add_cpu(struct laxity_instance *instance, struct laxity_cpu *base, int64_t now)
 {
     struct credit2_cpu *first = credit2_queue_cpu(instance, base->number, base);
@@ -960,7 +960,7 @@ static bool credit2_awaits_another(struct laxity_instance *instance,
     return other && credit2_cpu_of(other)->is_called;
 }
 
-/* Whether a CPU idles that the VCPU prefers to its own. */
+/* Whether a CPU is idle that the VCPU prefers to its own. */
 static bool credit2_is_better_elsewhere(struct laxity_instance *instance,
                                         const struct credit2_vcpu *vcpu)
 {
@@ -1004,8 +1004,8 @@ static struct credit2_vcpu *credit2_candidate(struct laxity_instance *instance, 
     return stays;
 }
 
-/* How long the VCPU runs at most: until it has as many credits as the first that waits, or none, or
- * has used up its budget. */
+/* The longest time for which the VCPU runs: until it has as many credits as the first that waits,
+ * or none, or has used up its budget. */
 static int64_t credit2_run_ns(struct laxity_instance *instance, const struct credit2_vcpu *vcpu,
                               int64_t now)
 {
@@ -1026,7 +1026,7 @@ static int64_t credit2_run_ns(struct laxity_instance *instance, const struct cre
     return run_ns < CREDIT2_RUN_MOST_NS ? run_ns : CREDIT2_RUN_MOST_NS;
 }
 
-/* The VCPU was taken off its CPU, or has blocked or been parked, or goes to another run queue. */
+/* The VCPU was descheduled, or has blocked or been parked, or moves to another run queue. */
 static void credit2_leave(struct laxity_instance *instance, struct credit2_vcpu *vcpu, int64_t now)
 {
     struct credit2_domain *domain = credit2_domain_of(vcpu->vcpu.domain);
@@ -1057,7 +1057,7 @@ static void credit2_leave(struct laxity_instance *instance, struct credit2_vcpu 
     }
 }
 
-/* The run queue is at the end of what it had: all get credits, and other run queues are looked at.
+/* The run queue has used up its credits: all its VCPUs get new ones, and run queues are balanced.
  */
 static void credit2_begin_anew(struct laxity_instance *instance, struct laxity_cpu *cpu,
                                const struct credit2_vcpu *next, int64_t now)

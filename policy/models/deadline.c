@@ -8,8 +8,9 @@
  * A VCPU that has used up its runtime is throttled: it is not ready, and stands in `throttled`
  * until its period ends, which the account timer tells.
  *
- * A VCPU that reclaims pays less for its time while others leave theirs (GRUB). What it pays
- * depends on who is inactive when it pays, so that the CPU's timer has it pay at every tick.
+ * A VCPU that reclaims pays less for its time while others leave bandwidth unused (GRUB). The price
+ * depends on the VCPUs that are inactive when it pays, so the CPU's timer lets it pay at every
+ * tick.
  */
 #include "global.h"
 
@@ -35,7 +36,7 @@ struct deadline_cpu {
 /* 1 / 0.95 in units of 2^-8, as the kernel rounds it (bw_ratio). */
 #define DEADLINE_RATIO LAXITY_NS(269)
 #define DEADLINE_RATIO_SHIFT 8
-/* The shortest time that the kernel's HRTICK waits. */
+/* The shortest wait of the kernel's HRTICK. */
 #define DEADLINE_LOOK_AGAIN LAXITY_NS(10000)
 
 struct deadline_instance {
@@ -94,8 +95,8 @@ static int64_t deadline_bandwidth(const struct deadline_vcpu *vcpu)
     return (parameters->budget_ns << DEADLINE_BANDWIDTH_SHIFT) / parameters->period_ns;
 }
 
-/* What a VCPU that reclaims pays for so long on the CPU: grub_reclaim of kernel/sched/deadline.c.
- */
+/* The runtime that a reclaiming VCPU pays for a time on the CPU (grub_reclaim of
+ * kernel/sched/deadline.c). */
 static int64_t deadline_reclaimed_ns(struct laxity_instance *instance,
                                      const struct deadline_vcpu *vcpu, uint32_t number,
                                      int64_t used_ns, int64_t now)
@@ -154,7 +155,7 @@ static void deadline_leave_work(struct deadline_vcpu *vcpu)
     vcpu->inactive_ns = vcpu->deadline_ns - (int64_t)worth_ns;
 }
 
-/* Tells the embedder when the first VCPU is due that is throttled. */
+/* Tells the embedder when the first throttled VCPU is due. */
 static void deadline_arm(struct laxity_instance *instance)
 {
     struct deadline_instance *deadline = deadline_of(instance);
@@ -182,7 +183,7 @@ static void deadline_replenish(struct laxity_instance *instance, struct deadline
 {
     const struct laxity_parameters *parameters = &vcpu->global.vcpu.parameters;
 
-    /* An overrun is owed, be it of several periods. */
+    /* The VCPU owes an overrun, even one of several periods. */
     if (vcpu->left_ns <= 0) {
         int64_t periods = -vcpu->left_ns / parameters->budget_ns + 1;
         vcpu->left_ns += periods * parameters->budget_ns;
@@ -194,7 +195,7 @@ static void deadline_replenish(struct laxity_instance *instance, struct deadline
         model_trace(instance, &vcpu->global.vcpu, LAXITY_EVENT_REPLENISH, vcpu->left_ns);
 }
 
-/* The VCPU is throttled no more. */
+/* The VCPU is no longer throttled. */
 static void deadline_unthrottle(struct laxity_instance *instance, struct deadline_vcpu *vcpu)
 {
     heap_remove(&deadline_of(instance)->throttled, &vcpu->due);
@@ -323,7 +324,7 @@ static void deadline_wake(struct laxity_instance *instance, struct laxity_vcpu *
     int64_t rest_ns = vcpu->deadline_ns - now;
 
     vcpu->inactive_ns = LAXITY_NEVER;
-    /* One that was put to sleep, and that no decision has taken off since, never slept. */
+    /* A VCPU that was put to sleep and has not been descheduled since never slept. */
     if (vcpu->is_throttled || global_is_ready(&vcpu->global))
         return;
     if (rest_ns < 0 || (deadline_product)vcpu->left_ns * parameters->period_ns >

@@ -5,8 +5,8 @@
  *
  * Each CPU has a list of the VCPUs that take part there, the running one among them: those that
  * have work, and those that blocked with a debt and stay until they are picked. Their mean virtual
- * time decides who is eligible. What depends on the mean is found by going through the list, as the
- * model is to be plain.
+ * time decides who is eligible. The model is kept plain: values that depend on the mean are found
+ * by going through the list.
  */
 #include "model.h"
 
@@ -76,7 +76,7 @@ static struct eevdf_cpu *eevdf_cpu_of(struct laxity_cpu *cpu)
     return laxity_container(cpu, struct eevdf_cpu, cpu);
 }
 
-/* The CPU is to decide. One that is deciding sees what there is to see. */
+/* Asks the CPU for a decision. A CPU that is deciding already sees the change itself. */
 static void eevdf_kick(struct laxity_instance *instance, const struct eevdf_cpu *cpu)
 {
     if (!cpu->is_deciding)
@@ -177,7 +177,7 @@ static void eevdf_arm(struct laxity_instance *instance)
     laxity_arm_account(instance, at_ns);
 }
 
-/* The VCPU takes part no more. Its lag is kept, within two slices or a jiffy. */
+/* The VCPU no longer takes part. Its lag is kept, within two slices or a jiffy. */
 static void eevdf_dequeue(struct laxity_instance *instance, struct eevdf_vcpu *vcpu)
 {
     struct eevdf_cpu *cpu = eevdf_cpu_under(instance, vcpu);
@@ -217,7 +217,7 @@ static void eevdf_enqueue_anew(struct laxity_instance *instance, struct eevdf_vc
     eevdf_enqueue(instance, vcpu, eevdf_virtual(eevdf_slice_ns(instance), vcpu->weight));
 }
 
-/* The running VCPU's weight follows its domain's; what is due to it, in time, stays. */
+/* The running VCPU's weight follows its domain's; the time that is due to it stays the same. */
 static void eevdf_reweigh(struct laxity_instance *instance, struct eevdf_vcpu *vcpu)
 {
     int64_t weight = eevdf_weight(vcpu), mean;
@@ -301,7 +301,7 @@ static struct eevdf_vcpu *eevdf_pick(const struct eevdf_cpu *cpu)
     return best;
 }
 
-/* A VCPU has come to a CPU, which decides if it should run. */
+/* A VCPU has come to a CPU, which decides if the VCPU should run. */
 static void eevdf_preempt(struct laxity_instance *instance, struct eevdf_vcpu *vcpu)
 {
     struct eevdf_cpu *cpu = eevdf_cpu_under(instance, vcpu);
@@ -338,8 +338,8 @@ static bool eevdf_is_idle(struct laxity_instance *instance, uint32_t number)
     return cpu && !cpu->current && eevdf_cpu_of(cpu)->count == 0;
 }
 
-/* Where a VCPU wakes: on its own CPU, unless that is busy and another one on which it may run
- * idles. */
+/* The CPU on which a VCPU wakes: its own, unless that is busy and another one on which it may run
+ * is idle. */
 static void eevdf_select(struct laxity_instance *instance, struct eevdf_vcpu *vcpu)
 {
     uint32_t own = vcpu->vcpu.cpu;
@@ -470,7 +470,7 @@ static void eevdf_unthrottle(struct laxity_instance *instance, struct eevdf_doma
             continue;
         eevdf_pay(instance, eevdf_cpu_under(instance, vcpu), now);
         if (domain->is_throttled)
-            return; /* one of its own ran on, and has used it up */
+            return; /* a VCPU of the domain ran on and has used up the quota */
         eevdf_enqueue_anew(instance, vcpu);
         model_trace(instance, &vcpu->vcpu, LAXITY_EVENT_REPLENISH, domain->pool_ns);
         eevdf_preempt(instance, vcpu);
@@ -502,7 +502,7 @@ static void eevdf_wake(struct laxity_instance *instance, struct laxity_vcpu *bas
         return;
     if (list_holds(&vcpu->queue)) {
         if (!vcpu->is_delayed)
-            return; /* it was put to sleep, and no decision has taken it off since */
+            return; /* it was put to sleep and has not been descheduled since */
         eevdf_pay(instance, eevdf_cpu_under(instance, vcpu), now);
         if (eevdf_domain_of(base->domain)->is_throttled)
             return;
@@ -705,7 +705,7 @@ static enum laxity_error eevdf_set_domain(struct laxity_instance *instance,
     return LAXITY_OK;
 }
 
-/* Weight and quota are the domain's: a VCPU has nothing of its own. */
+/* Weight and quota belong to the domain: a VCPU has no parameters. */
 static enum laxity_error eevdf_set_vcpu(struct laxity_instance *instance, struct laxity_vcpu *vcpu,
                                         const struct laxity_parameters *parameters, int64_t now)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A model of Linux's SCHED_FIFO: threads of priorities 1 to 99, 99 the highest, of which the first
- * run until they block. A VCPU is a thread. docs/explanation/policies.md has the rules; global.h
- * has the order of all CPUs.
+ * A model of Linux's SCHED_FIFO: threads of priorities 1 to 99, 99 the highest. The threads of
+ * highest priority run until they block. A VCPU is a thread. docs/explanation/policies.md has the
+ * rules; global.h has the order of all CPUs.
  */
 #include "global.h"
 
@@ -84,7 +84,7 @@ static void fifo_wake(struct laxity_instance *instance, struct laxity_vcpu *base
 
     (void)now;
     if (global_is_ready(vcpu))
-        return; /* it was put to sleep, and no decision has taken it off since */
+        return; /* it was put to sleep and has not been descheduled since */
     global_set_key(instance, vcpu, fifo_key(&base->parameters));
     global_enter(instance, vcpu);
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the models of Linux's fifo and deadline share: one order for all CPUs. The kernel has a
- * queue a CPU, and pushes and pulls VCPUs between them so that the first of all VCPUs run; the
- * model has the outcome, as rules of one queue. docs/explanation/policies.md has the rules, under
- * "Linux: one order for all CPUs".
+ * The common part of the models of Linux's fifo and deadline: one order for all CPUs. The kernel
+ * has a queue a CPU, and pushes and pulls VCPUs between them so that the first of all VCPUs run;
+ * the model has the outcome, as rules of one queue. docs/explanation/policies.md has the rules,
+ * under "Linux: one order for all CPUs".
  *
  * A VCPU that is ready has a CPU, or waits in the instance's queue. `assigned` is the VCPU that has
  * a CPU, and changes at once with every wake, block and exhaustion; the CPU's `current` follows
- * when it decides. A VCPU that is still another CPU's current keeps that one's number until that
- * one has taken it off.
+ * when it decides. A VCPU that is still another CPU's current keeps that CPU's number until it is
+ * descheduled there.
  *
  * A model that includes this file begins its VCPU, CPU and instance with the structures below.
  */
@@ -20,11 +20,11 @@
 
 struct global_vcpu;
 
-/* Hooks: what a dump says of a VCPU. */
+/* Hooks for the lines of a dump. */
 
-/* What is left of its runtime; 0 where there is none. */
+/* The rest of its runtime; 0 where there is none. */
 static int64_t global_left_ns(const struct global_vcpu *vcpu);
-/* When its next runtime is due, or LAXITY_NEVER. */
+/* The time of its next runtime, or LAXITY_NEVER. */
 static int64_t global_due_ns(const struct global_vcpu *vcpu);
 
 /* How soon a CPU looks again whether the state of its VCPU has been saved. The kernel spins. */
@@ -88,14 +88,14 @@ static inline bool global_may_have(struct laxity_instance *instance, const struc
            model_may_run_on(instance, &vcpu->vcpu, number);
 }
 
-/* The CPU's VCPU is another one. A CPU that is deciding sees that itself. */
+/* The CPU's VCPU has changed. A CPU that is deciding sees that itself. */
 static inline void global_kick(struct laxity_instance *instance, const struct global_cpu *cpu)
 {
     if (!cpu->is_deciding)
         model_kick(instance, cpu->cpu.number);
 }
 
-/* On how many CPUs the VCPU may run. */
+/* The number of CPUs on which the VCPU may run. */
 static inline uint32_t global_cpu_count(struct laxity_instance *instance,
                                         const struct global_vcpu *vcpu)
 {
@@ -110,7 +110,7 @@ static bool global_is_pinned(struct laxity_instance *instance, const struct glob
     return global_cpu_count(instance, vcpu) < 2;
 }
 
-/* The VCPU gets the CPU; whoever had it is returned, without one. */
+/* The VCPU gets the CPU. Returns the VCPU that had it, which has none now. */
 static struct global_vcpu *global_occupy(struct laxity_instance *instance, struct global_cpu *cpu,
                                          struct global_vcpu *vcpu)
 {
@@ -147,8 +147,8 @@ static struct global_cpu *global_lowest(struct laxity_instance *instance,
     return lowest;
 }
 
-/* Where a VCPU goes that becomes ready: its own CPU if that idles, or its VCPU comes after this one
- * and can go elsewhere. */
+/* The CPU for a VCPU that becomes ready: its own if that is idle, or if its VCPU comes after this
+ * one and can go elsewhere. */
 static struct global_cpu *global_home(struct laxity_instance *instance,
                                       const struct global_vcpu *vcpu)
 {
@@ -220,7 +220,7 @@ static void global_refill(struct laxity_instance *instance, struct global_cpu *c
     global_occupy(instance, cpu, next);
 }
 
-/* A VCPU that is ready is so no more. */
+/* A ready VCPU is no longer ready. */
 static void global_leave(struct laxity_instance *instance, struct global_vcpu *vcpu)
 {
     struct global_cpu *cpu = vcpu->cpu;
@@ -243,7 +243,7 @@ static inline void global_set_key(struct laxity_instance *instance, struct globa
     vcpu->place.order = global_of(instance)->next_order++;
 }
 
-/* The same for one that may be ready. */
+/* The same for a VCPU that may be ready. */
 static void global_change_key(struct laxity_instance *instance, struct global_vcpu *vcpu,
                               int64_t key)
 {
@@ -274,7 +274,7 @@ static struct laxity_decision global_decide(struct laxity_instance *instance,
         next = cpu->assigned;
     }
     if (next && next->vcpu.cpu != cpu->cpu.number) {
-        /* It is another CPU's current, which calls this one when it has taken it off. */
+        /* It is another CPU's current; that CPU calls this one when it has descheduled it. */
     } else if (next && next->vcpu.on_cpu && &next->vcpu != before) {
         decision.until_ns = now + GLOBAL_LOOK_AGAIN;
     } else if (next) {

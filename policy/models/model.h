@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What models of other people's schedulers have in common. A model runs in the simulator, whose one
- * thread holds every lock; so it looks at any CPU and any VCPU from every operation, and takes time
- * that grows with their number where that keeps it plain.
+ * The common part of the models of other projects' schedulers. A model runs in the simulator, whose
+ * one thread holds every lock. It therefore reads any CPU and any VCPU from every operation, and
+ * its time may grow with their number where that keeps it plain.
  */
 #ifndef LAXITY_MODEL_H
 #define LAXITY_MODEL_H
@@ -36,7 +36,7 @@ static inline bool model_prefers(struct laxity_instance *instance, const struct 
     return !embedder->prefers || embedder->prefers(instance, vcpu, cpu);
 }
 
-/* The VCPU is from now on another CPU's. */
+/* The VCPU belongs to another CPU from now on. */
 static inline void model_migrate(struct laxity_instance *instance, struct laxity_vcpu *vcpu,
                                  uint32_t cpu)
 {
@@ -46,7 +46,7 @@ static inline void model_migrate(struct laxity_instance *instance, struct laxity
     model_trace(instance, vcpu, LAXITY_EVENT_MIGRATE, cpu);
 }
 
-/* A model's state is its own: it goes over to no other policy. */
+/* No other policy can take over a model's state. */
 static inline enum laxity_error model_become(struct laxity_instance *instance,
                                              const struct laxity_policy *policy, int64_t now)
 {
@@ -54,7 +54,7 @@ static inline enum laxity_error model_become(struct laxity_instance *instance,
     return policy == instance->policy ? LAXITY_OK : LAXITY_ERROR_POLICY;
 }
 
-/* The operations of a model that has nothing of its own to do there. */
+/* The operations in which a model has nothing to do. */
 
 static inline void model_add_cpu(struct laxity_instance *instance, struct laxity_cpu *cpu,
                                  int64_t now)

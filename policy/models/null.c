@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A model of Xen's null: every CPU belongs to one VCPU for good, and runs it whenever it has work.
+ * A model of Xen's null: every CPU belongs to one VCPU, and runs it whenever it has work.
  * A VCPU that finds no CPU of its affinity free waits, first come, first served, until one becomes
  * free; it does not run before. docs/explanation/policies.md has the rules.
  */
@@ -51,7 +51,7 @@ static void null_assign(struct laxity_instance *instance, struct null_vcpu *vcpu
         model_kick(instance, cpu);
 }
 
-/* The VCPU gets the CPU where it is, if that is free, else the first free one; or it waits. */
+/* The VCPU gets its present CPU if that is free, else the first free one; else it waits. */
 static void null_place(struct laxity_instance *instance, struct null_vcpu *vcpu)
 {
     if (null_is_free(instance, vcpu, vcpu->vcpu.cpu)) {
@@ -67,7 +67,7 @@ static void null_place(struct laxity_instance *instance, struct null_vcpu *vcpu)
     list_append(&null_of(instance)->waiting, &vcpu->waiting);
 }
 
-/* A CPU that is free goes to the VCPU that has waited longest of those that may run there. */
+/* A free CPU goes to the VCPU that has waited longest among those that may run there. */
 static void null_offer(struct laxity_instance *instance, uint32_t cpu)
 {
     struct list *waiting = &null_of(instance)->waiting;
@@ -123,7 +123,7 @@ static void null_remove_vcpu(struct laxity_instance *instance, struct laxity_vcp
     null_leave(instance, null_vcpu_of(vcpu));
 }
 
-/* Where the other CPU is another VCPU's, this one waits. */
+/* The VCPU waits if the other CPU belongs to another VCPU. */
 static void null_move_vcpu(struct laxity_instance *instance, struct laxity_vcpu *base, uint32_t cpu,
                            int64_t now)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A model of Xen's rtds: global earliest deadline first. Every VCPU has a budget a period, and
- * keeps it while it is blocked. One whose budget ends goes one level down with another budget if it
- * has extratime, and else waits for its next period. Lower levels come first, whatever their
+ * A model of Xen's rtds: global earliest deadline first. Every VCPU has a budget in each period,
+ * and keeps it while it is blocked. One whose budget ends goes one level down with another budget
+ * if it has extratime, and else waits for its next period. Lower levels come first, whatever their
  * deadlines.
  *
  * Two queues hold all CPUs' VCPUs: RunQ those that wait with budget, the depleted ones those that
@@ -78,7 +78,7 @@ static void rtds_arm(struct laxity_instance *instance, int64_t now)
     laxity_arm_account(instance, at_ns);
 }
 
-/* Behind its equals, by level and deadline as they are now. */
+/* Inserts it behind its equals, by level and deadline as they are now. */
 static void rtds_expect(struct laxity_instance *instance, struct rtds_vcpu *vcpu, int64_t now)
 {
     struct list *queue = &rtds_of(instance)->replenishments, *node = queue->next;
@@ -135,9 +135,9 @@ static bool rtds_may_be_called(struct laxity_instance *instance, const struct rt
     return cpu && !rtds_cpu_of(cpu)->is_called && model_may_run_on(instance, &vcpu->vcpu, number);
 }
 
-/* Has a CPU decide for the VCPU: the first idle one from the VCPU's own on, going round; else the
- * one that runs the last in order, if that comes behind this VCPU. A CPU that was called already is
- * not called again. */
+/* Asks a CPU for a decision for the VCPU: the first idle one from the VCPU's own on, cyclically;
+ * else the one that runs the last VCPU in order, if that comes after this VCPU. A CPU that was
+ * called already is not called again. */
 static void rtds_call(struct laxity_instance *instance, const struct rtds_vcpu *vcpu)
 {
     const struct rtds_vcpu *last = NULL;
@@ -166,8 +166,8 @@ static void rtds_call(struct laxity_instance *instance, const struct rtds_vcpu *
     }
 }
 
-/* What the running VCPU used is taken from its budget; one without any left goes a level down, or
- * has to wait. */
+/* The running VCPU's use is taken from its budget; without any left it goes a level down, or has to
+ * wait. */
 static void rtds_use(struct laxity_instance *instance, struct rtds_vcpu *vcpu, int64_t now)
 {
     vcpu->left_ns -= now - vcpu->used_until_ns;
@@ -274,7 +274,8 @@ static void rtds_yield(struct laxity_instance *instance, struct laxity_vcpu *vcp
         model_kick(instance, vcpu->cpu);
 }
 
-/* The first that the CPU may take. One whose state is being saved calls again when it is saved. */
+/* The first VCPU that the CPU may take. One whose state is being saved calls again when it is
+ * saved. */
 static struct rtds_vcpu *rtds_first(struct laxity_instance *instance, uint32_t cpu)
 {
     struct list *queue = &rtds_of(instance)->run_queue;
@@ -323,7 +324,7 @@ static struct laxity_decision rtds_schedule(struct laxity_instance *instance,
     return (struct laxity_decision){cpu->current, next ? now + next->left_ns : LAXITY_NEVER};
 }
 
-/* The CPU has saved the state of the VCPU that it had before: where that was skipped, it calls. */
+/* The CPU has saved the state of its last VCPU, which calls a CPU if it was skipped. */
 static void rtds_timer(struct laxity_instance *instance, struct laxity_cpu *cpu, int64_t now)
 {
     struct list *queue = &rtds_of(instance)->run_queue, *node = queue->next;

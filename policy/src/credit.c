@@ -38,11 +38,11 @@ enum credit_class {
     CREDIT_PARKED = CREDIT_CLASSES, /* for the trace: in no queue, its domain's cap is used up */
 };
 
-/* How many VCPUs of one class a thief looks at, so that stealing stays bounded. */
+/* The most VCPUs of one class that a thief checks: stealing stays bounded. */
 #define CREDIT_STEAL_SCAN 16
 
-/* How many claims several domains can share. A domain for which there is none has its own, which
- * costs accounting more and changes nothing else. */
+/* The number of claims that several domains can share. A domain without a shared claim has its own,
+ * which costs accounting more time and changes nothing else. */
 #define CREDIT_CLAIMS 16
 
 struct credit_claim {
@@ -56,7 +56,7 @@ struct credit_instance {
     struct list domains;
     struct list claims;  /* of domains with active VCPUs */
     struct list changed; /* domains that have to change their claim */
-    struct list turns;   /* scratch of accounting: who is looked at, in the order of the file */
+    struct list turns;   /* scratch of accounting: VCPUs to check, in the order of the file */
     struct credit_claim claim[CREDIT_CLAIMS];
     uint32_t claim_count; /* CREDIT_CLAIMS, as a number that the verifier of BPF does not unroll */
     uint64_t next_number;
@@ -142,7 +142,7 @@ static inline void credit_trace(struct laxity_instance *instance, const struct c
         laxity_trace(instance, &vcpu->vcpu, event, argument);
 }
 
-/* The best class with a VCPU waiting on this CPU; CREDIT_CLASSES: nobody waits. */
+/* The best class with a VCPU waiting on this CPU; CREDIT_CLASSES: no VCPU waits. */
 static inline enum credit_class credit_best_waiting(const struct credit_cpu *cpu)
 {
     for (int class = CREDIT_BOOST; class < CREDIT_CLASSES; class ++)
@@ -165,7 +165,7 @@ static int64_t credit_until(struct laxity_instance *instance, struct credit_cpu 
     return share_turn_end(instance, cpu->chosen_ns, now);
 }
 
-/* After the queues or the running VCPU's class have changed. */
+/* Is called after the queues or the running VCPU's class have changed. */
 static void credit_review(struct laxity_instance *instance, struct credit_cpu *cpu, int64_t now)
 {
     int64_t until_ns = credit_until(instance, cpu, now);
@@ -186,8 +186,8 @@ static inline void credit_dequeue(struct credit_vcpu *vcpu)
         list_remove(&vcpu->queue);
 }
 
-/* A VCPU became ready on a CPU that is busy: asks the first idle CPU on which it may run to look
- * for whom to take, be it this one or another who waits. */
+/* A VCPU became ready on a CPU that is busy: the first idle CPU on which it may run is asked to
+ * take a VCPU, this one or another that waits. */
 static void credit_call_idle(struct laxity_instance *instance, const struct credit_vcpu *vcpu)
 {
     uint32_t own = vcpu->vcpu.cpu;
@@ -203,7 +203,7 @@ static void credit_call_idle(struct laxity_instance *instance, const struct cred
     }
 }
 
-/* Puts a VCPU that became ready into its queue, and calls whoever should run it. */
+/* Puts a VCPU that became ready into its queue, and calls the CPU that should run it. */
 static void credit_ready(struct laxity_instance *instance, struct credit_vcpu *vcpu, int64_t now)
 {
     struct credit_cpu *cpu = credit_cpu_of(instance->cpu[vcpu->vcpu.cpu]);
@@ -244,8 +244,9 @@ LAXITY_APART static void credit_forget_due(struct credit_claim *claim, struct cr
     vcpu->due.key = LAXITY_NEVER;
 }
 
-/* How much is to have been paid when an active VCPU has credits enough for another class, or for no
- * more. */
+/* The total payment at which an active VCPU has enough credits for another class, or to get no
+ * more.
+ */
 static inline int64_t credit_due(const struct laxity_instance *instance,
                                  const struct credit_vcpu *vcpu)
 {
@@ -327,7 +328,7 @@ static enum laxity_error credit_add_domain(struct laxity_instance *instance,
     return LAXITY_OK;
 }
 
-/* The domain claims nothing any more with its claim, which is nobody's if it was the last. */
+/* The domain leaves its claim, which is free if the domain was the last. */
 static void credit_leave_claim(struct credit_domain *domain)
 {
     struct credit_claim *claim = domain->claim;
@@ -389,7 +390,7 @@ static void credit_move_vcpu(struct laxity_instance *instance, struct laxity_vcp
     credit_trace(instance, credit_vcpu_of(vcpu), LAXITY_EVENT_MIGRATE, cpu);
 }
 
-/* Weight and cap are the domain's: a VCPU has nothing of its own. */
+/* Weight and cap belong to the domain: a VCPU has no parameters. */
 static enum laxity_error credit_set_vcpu(struct laxity_instance *instance, struct laxity_vcpu *vcpu,
                                          const struct laxity_parameters *parameters, int64_t now)
 {
@@ -621,8 +622,8 @@ LAXITY_APART static void credit_take_touched(struct laxity_instance *instance, s
     }
 }
 
-/* The claim that a domain should have: one of its weight, cap and number of active VCPUs, or one
- * that is nobody's, or its own. */
+/* The claim that a domain should have: one of its weight, cap and number of active VCPUs, or a free
+ * one, or its own. */
 LAXITY_APART static struct credit_claim *credit_claim_for(struct laxity_instance *instance,
                                                           struct credit_domain *domain)
 {
@@ -650,7 +651,7 @@ LAXITY_APART static void credit_place(struct laxity_instance *instance,
     struct credit_claim *from = domain->claim, *to;
     int64_t difference_ns;
 
-    /* A claim of this domain alone is nobody's now, and may be found again. */
+    /* A claim of this domain alone is free now, and may be found again. */
     credit_leave_claim(domain);
     to = credit_claim_for(instance, domain);
     difference_ns = to->paid_ns - from->paid_ns;
@@ -670,7 +671,7 @@ LAXITY_APART static void credit_place(struct laxity_instance *instance,
         list_append(&credit_instance_of(instance)->claims, &to->share.member);
 }
 
-/* Pays a claim. Those whose credits become enough for something have their turns. */
+/* Pays a claim. VCPUs whose credits reach a threshold have their turns. */
 LAXITY_APART static void credit_pay(struct laxity_instance *instance, struct credit_claim *claim,
                                     int64_t share_ns)
 {
@@ -684,7 +685,7 @@ LAXITY_APART static void credit_pay(struct laxity_instance *instance, struct cre
     }
 }
 
-/* The turn of a VCPU: what its credits mean for it. */
+/* The turn of a VCPU: applies its credits to its class and activity. */
 LAXITY_APART static void credit_take_turn(struct laxity_instance *instance,
                                           struct credit_vcpu *vcpu, int64_t now)
 {

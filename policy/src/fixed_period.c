@@ -3,7 +3,7 @@
  * Deferrable, periodic and polling servers: fixed-priority servers whose budget is set to full once
  * a period (RT-Xen, EMSOFT 2011, sections 4.1 and 4.2; docs/explanation/policies.md has the rules).
  *
- * The three differ in what becomes of the budget of a VCPU that has nothing to do. Under deferrable
+ * The three differ in the budget of a VCPU that has nothing to do. Under deferrable
  * it is kept until the end of the period. Under periodic it runs down, as if an idle task ran at
  * the VCPU's priority: the VCPU goes over to the RdyQ, in the place that it has. Under polling it
  * is dropped. They are one file because they can be switched into one another while VCPUs run. The
@@ -68,7 +68,7 @@ static void server_replenish(struct laxity_instance *instance, struct server_cpu
         due_ns += ((now - due_ns) / parameters->period_ns + 1) * parameters->period_ns;
     server_set_due(cpu, vcpu, due_ns);
 
-    /* What an embedder let it use beyond its last budget is owed. */
+    /* The VCPU owes the time that an embedder let it use beyond its last budget. */
     vcpu->left_ns = parameters->budget_ns + (vcpu->left_ns < 0 ? vcpu->left_ns : 0);
     if (!server_is_active(cpu, vcpu)) {
         if (laxity_policy_of(instance) == &laxity_polling && vcpu->left_ns > 0)

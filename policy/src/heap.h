@@ -3,11 +3,11 @@
  * An intrusive binary heap: the node that comes first in O(1), insertion and removal of any node in
  * O(log n) at worst, no memory beside the nodes.
  *
- * The nodes form a complete binary tree linked by pointers. Where the n-th place is follows from
- * the binary digits of n below the highest: 0 is left, 1 is right.
+ * The nodes form a complete binary tree linked by pointers. The binary digits of n below the
+ * highest give the path to the n-th place: 0 is left, 1 is right.
  *
- * Nodes are ordered by key, equal keys by `order`; a user who gives out rising orders has first
- * come, first served among equals.
+ * Nodes are ordered by key, equal keys by `order`: with rising orders, equals are served first
+ * come, first served.
  */
 #ifndef LAXITY_HEAP_H
 #define LAXITY_HEAP_H
@@ -51,7 +51,7 @@ static inline struct heap_node **heap_place(struct heap *heap, uint32_t place,
     return link;
 }
 
-/* Puts `node`, which is in no heap, where `old` is. */
+/* Replaces `old` by `node`, which is in no heap. */
 static inline void heap_substitute(struct heap *heap, struct heap_node *old, struct heap_node *node)
 {
     *heap_link(heap, old) = node;
@@ -123,7 +123,7 @@ static inline void heap_remove(struct heap *heap, struct heap_node *node)
     heap_sink(heap, last);
 }
 
-/* After the key or the order of a node of the heap has changed. */
+/* Restores the heap after the key or the order of a node has changed. */
 static inline void heap_update(struct heap *heap, struct heap_node *node)
 {
     heap_rise(heap, node);

@@ -4,7 +4,7 @@
  * credit with exact accounting, in which a domain may say how long its VCPUs can wait, its laxity.
  * A domain with a laxity is real-time. docs/explanation/policies.md has the rules.
  *
- * One implementation, of which each policy switches some parts on (policies.def).
+ * One implementation serves all policies, each of which switches some parts on (policies.def).
  *
  * Credits are nanoseconds of CPU, charged as they are used: at every decision, tick and accounting.
  * Accounting gives the domains credits by weight and makes the VCPUs of a domain equal.
@@ -30,8 +30,8 @@ enum s_class {
     S_PARKED = S_CLASSES, /* for the trace: in no queue, its domain's cap is used up */
 };
 
-/* How many VCPUs a thief looks at in one part, and a real-time VCPU lets stand before it by its
- * laxity, so that both stay bounded. */
+/* The most VCPUs that a thief checks in one part, and that may stand before a real-time VCPU by its
+ * laxity: both stay bounded. */
 #define S_SCAN 16
 
 /* L: how much longer another CPU's VCPU must have waited to be stolen from its equals (section
@@ -49,8 +49,8 @@ struct s_instance {
     uint32_t parts; /* of the policy */
     bool account_armed;
     int64_t balanced; /* LL: the second of the clock that was balanced last */
-    /* LL: who is to go to which CPU, as soon as it waits. Set by accounting, cleared by that CPU.
-     */
+    /* LL: the VCPU that moves to another CPU as soon as it waits. Set by accounting, cleared by
+     * that CPU. */
     struct s_vcpu *moving;
     uint32_t goal;
 };
@@ -122,7 +122,7 @@ static inline bool s_is_real_time(const struct s_vcpu *vcpu)
     return vcpu->vcpu.domain->parameters.laxity_ns != 0;
 }
 
-/* LL: nobody steals it. */
+/* LL: whether no CPU may steal it. */
 static inline bool s_is_bound(struct laxity_instance *instance, const struct s_vcpu *vcpu)
 {
     return s_has(instance, S_BIND) && s_is_real_time(vcpu);
@@ -176,8 +176,8 @@ static inline bool s_has_place(struct laxity_instance *instance, const struct s_
     return s_has(instance, S_LAXITY) && s_is_real_time(vcpu) && vcpu->class != S_OVER;
 }
 
-/* A: before the first behind whom it would expect to wait longer than its laxity, if one such
- * stands before the end of its class's part. */
+/* A: the place before the first VCPU behind which its expected wait would exceed its laxity, if
+ * there is one before the end of its class's part. */
 static bool s_enqueue_by_laxity(struct s_cpu *cpu, struct s_vcpu *vcpu)
 {
     int64_t laxity_ns = vcpu->vcpu.domain->parameters.laxity_ns, wait_ns = 0;
@@ -224,8 +224,8 @@ static struct s_vcpu *s_first_for(struct laxity_instance *instance, struct list 
     return NULL;
 }
 
-/* A VCPU became ready on a CPU that is busy: asks the first idle CPU on which it may run to look
- * for whom to take, be it this one or another who waits. */
+/* A VCPU became ready on a CPU that is busy: the first idle CPU on which it may run is asked to
+ * take a VCPU, this one or another that waits. */
 static void s_call_idle(struct laxity_instance *instance, const struct s_vcpu *vcpu)
 {
     uint32_t own = vcpu->vcpu.cpu;
@@ -249,8 +249,8 @@ static inline bool s_cuts_short(struct laxity_instance *instance, const struct s
            s_is_real_time(vcpu) && !s_is_real_time(running);
 }
 
-/* Has a CPU decide if it idles or runs a VCPU of a worse class than this one, which waits, or one
- * whose turn it cuts short. */
+/* Asks a CPU for a decision if it idles, or runs a VCPU of a worse class than this one, which
+ * waits, or a VCPU whose turn this one cuts short. */
 static bool s_call(struct laxity_instance *instance, const struct s_vcpu *vcpu, uint32_t number)
 {
     struct laxity_vcpu *current = instance->cpu[number]->current;
@@ -262,7 +262,7 @@ static bool s_call(struct laxity_instance *instance, const struct s_vcpu *vcpu, 
     return true;
 }
 
-/* Puts a VCPU into its CPU's queue, and calls whoever should run it. */
+/* Puts a VCPU into its CPU's queue, and calls the CPU that should run it. */
 static void s_ready(struct laxity_instance *instance, struct s_vcpu *vcpu, int64_t now)
 {
     struct s_instance *s = s_instance_of(instance);
@@ -332,8 +332,8 @@ static void s_add_cpu(struct laxity_instance *instance, struct laxity_cpu *base,
     s_instance_of(instance)->cpu_count++;
 }
 
-/* LL: who is to move now; NULL: nobody. One that was to, and waits for that, is its own CPU's
- * again. */
+/* LL: sets the VCPU that moves next; NULL: none. One that still waits for its move stays with its
+ * own CPU. */
 static void s_set_moving(struct laxity_instance *instance, struct s_vcpu *vcpu)
 {
     struct s_instance *s = s_instance_of(instance);
@@ -427,7 +427,7 @@ static void s_move_vcpu(struct laxity_instance *instance, struct laxity_vcpu *vc
     s_trace(instance, s_vcpu_of(vcpu), LAXITY_EVENT_MIGRATE, cpu);
 }
 
-/* Weight, cap and laxity are the domain's: a VCPU has nothing of its own. */
+/* Weight, cap and laxity belong to the domain: a VCPU has no parameters. */
 static enum laxity_error s_set_vcpu(struct laxity_instance *instance, struct laxity_vcpu *vcpu,
                                     const struct laxity_parameters *parameters, int64_t now)
 {
@@ -455,7 +455,7 @@ static void s_wake(struct laxity_instance *instance, struct laxity_vcpu *base, i
     s_ready(instance, vcpu, now);
 }
 
-/* B. */
+/* B: boost with event. */
 static void s_event(struct laxity_instance *instance, struct laxity_vcpu *base, int64_t now)
 {
     struct s_vcpu *vcpu = s_vcpu_of(base);
@@ -725,8 +725,8 @@ static struct s_cpu *s_extreme(struct laxity_instance *instance, bool most)
     return extreme;
 }
 
-/* LL: has that real-time VCPU moved from the most to the least used CPU that makes the two most
- * alike, if one does. */
+/* LL: moves the real-time VCPU from the most to the least used CPU that balances the two best, if
+ * one does. */
 static void s_balance(struct laxity_instance *instance)
 {
     struct s_instance *s = s_instance_of(instance);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The parts of scheduler S (VEE 2010, section 3; I: section 5.4; C: ours), some of which each of
- * its policies has. */
+/* The parts of scheduler S (VEE 2010, section 3; I: section 5.4; C: ours). Each of its policies has
+ * some of them. */
 #ifndef LAXITY_SCHEDULER_S_H
 #define LAXITY_SCHEDULER_S_H
 
@@ -14,7 +14,7 @@
 #define S_INFINITE 16u /* I: infinite credit */
 #define S_CUT 32u      /* C: turns are cut short for real-time VCPUs */
 
-/* Comparisons, and no table: where the policy is known, this is a constant. */
+/* Comparisons in place of a table: if the policy is known, the compiler makes this a constant. */
 static inline uint32_t s_parts_of(const struct laxity_policy *policy)
 {
 #define LAXITY_VARIANT(identifier_, parts_) \

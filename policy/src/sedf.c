@@ -13,7 +13,7 @@
  * and Buttazzo, RTSS 1998). Xen did the same for those that woke in a later period ("conservative
  * 2b" in its source), and gave the others no more of their slice. To use on what was kept over a
  * block, as RT-Xen (EMSOFT 2011, section 3.1) describes SEDF, makes others miss: two slices can
- * then fall together.
+ * then come back to back.
  *
  * The order in RunQ and in RepQ is therefore the same time, the end of the current period.
  * docs/explanation/policies.md has the rules; queues, use of budget, and locking: server.h. The
@@ -56,7 +56,7 @@ static void sedf_begin_period(struct laxity_instance *instance, struct server_cp
                               struct server_vcpu *vcpu, int64_t deadline_ns)
 {
     sedf_set_deadline(cpu, vcpu, deadline_ns);
-    /* What an embedder let it use beyond its last slice is owed. */
+    /* The VCPU owes the time that an embedder let it use beyond its last slice. */
     vcpu->left_ns = vcpu->vcpu.parameters.budget_ns + (vcpu->left_ns < 0 ? vcpu->left_ns : 0);
     server_trace(instance, vcpu, LAXITY_EVENT_REPLENISH, vcpu->left_ns);
 }

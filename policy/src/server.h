@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What every policy with budgets shares: queues, choice, use of budget, extra time.
+ * The common part of all policies with budgets: queues, choice, use of budget, extra time.
  *
  * Queues, one set a CPU, under the CPU's lock:
  *   RunQ   VCPUs that are runnable and have budget, first the one that should run. The running VCPU
- *          stays in it, until a decision takes it off: choosing is looking at the top.
- *   RdyQ   blocked VCPUs whose budget is to run down as if an idle task ran (periodic server only).
- *   RepQ   VCPUs with a replenishment to come, by the time of their next one.
+ *          stays in it until a decision deschedules it: the choice is the VCPU at the top.
+ *   RdyQ   blocked VCPUs whose budget runs down as if an idle task ran (periodic server only).
+ *   RepQ   VCPUs with a pending replenishment, by the time of their next one.
  *   extra  VCPUs that are runnable without budget and may run on idle time, in turns.
  *   urgent VCPUs that are runnable, by the deadlines that their guests tell (lending only).
  * RT-Xen (section 4.2) keeps VCPUs without budget in its RunQ and RdyQ too and skips them on the
@@ -23,9 +23,9 @@
  * and the lead run down, and the most urgent VCPU runs. All work is therefore done at the time at
  * which the server alone would have done it, or before; docs/explanation/policies.md has the proof.
  *
- * Time. The end of the running VCPU's budget is the end of the decision. All else that time brings
- * (replenishments, the end of a blocked VCPU's budget) is the CPU's timer, which asks for a
- * decision only when it would come out differently.
+ * Time. The end of the running VCPU's budget is the end of the decision. The CPU's timer
+ * handles all other times (replenishments, the end of a blocked VCPU's budget), and asks for a
+ * decision only if the decision would change.
  *
  * A policy that includes this file defines the hooks declared below, and its table.
  */
@@ -50,10 +50,10 @@
 
 struct server_replenishment {
     int64_t at_ns, amount_ns;
-    int64_t first_ns; /* when the first of it would have come if nothing had been merged */
+    int64_t first_ns; /* when its first part would have come without merging */
 };
 
-/* How many orders a lead distinguishes, and how many budgets it may be. */
+/* The number of orders that a lead distinguishes, and its greatest size in budgets. */
 #define SERVER_LEADS_MAX 8
 #define SERVER_LEAD_BUDGETS_MAX 16
 
@@ -96,20 +96,20 @@ struct server_cpu {
     int64_t decided_ns;    /* when the decision in force was made */
     int64_t until_ns;      /* its end, as told to the embedder */
     int64_t armed_ns;      /* when the timer will fire, as told to the embedder */
-    /* The last result of server_replenishment_at, and the key that it is for. Every decision asks,
-     * and a division is what it costs most to answer. */
+    /* The last result of server_replenishment_at, and its key. Every decision needs the result, and
+     * a division is the largest part of its cost. */
     int64_t rounded_ns, rounded_from_ns;
     uint64_t next_order;
 };
 
-/* Hooks: what a policy decides. */
+/* Hooks that a policy defines. */
 
-/* What a VCPU is ordered by; smaller comes first. */
+/* The key by which VCPUs are ordered; smaller comes first. */
 static int64_t server_key(const struct server_vcpu *vcpu);
-/* The VCPU blocked, or was put to sleep: what becomes of its budget and of its place in RunQ. */
+/* The VCPU blocked, or was put to sleep: changes its budget and its place in RunQ. */
 static void server_blocked(struct laxity_instance *instance, struct server_cpu *cpu,
                            struct server_vcpu *vcpu);
-/* A blocked VCPU wakes, before it is looked at what budget it has. */
+/* A blocked VCPU wakes: is called before its budget is checked. */
 static void server_unblocked(struct laxity_instance *instance, struct server_cpu *cpu,
                              struct server_vcpu *vcpu, int64_t now);
 /* A run on budget ends, in which the VCPU used vcpu->run_used_ns since vcpu->run_start_ns. */
@@ -165,8 +165,8 @@ static inline struct server_vcpu *server_running(const struct server_cpu *cpu)
     return cpu->cpu.current ? server_vcpu_of(cpu->cpu.current) : NULL;
 }
 
-/* Whether the VCPU can use budget: one that was put to sleep while it ran still does, until the
- * decision that takes it off, and so does one with a lead. */
+/* Whether the VCPU can use budget. One that was put to sleep while it ran uses budget until the
+ * decision that deschedules it, and so does one with a lead. */
 static inline bool server_is_active(const struct server_cpu *cpu, const struct server_vcpu *vcpu)
 {
     return vcpu->vcpu.runnable || &vcpu->vcpu == cpu->cpu.current || vcpu->lead_count > 0;
@@ -222,7 +222,7 @@ static inline void server_join_extra(const struct laxity_instance *instance, str
         list_append(&cpu->extra_queue, &vcpu->extra);
 }
 
-/* Those without a deadline to keep come after all that have one, by their priorities. */
+/* VCPUs without a deadline come after all VCPUs that have one, by their priorities. */
 static inline int64_t server_urgency(const struct server_vcpu *vcpu)
 {
     if (vcpu->deadline_ns != LAXITY_NEVER)
@@ -245,7 +245,7 @@ static inline void server_set_urgent(const struct laxity_instance *instance, str
     vcpu->is_urgent = true;
 }
 
-/* The VCPU is runnable no more. */
+/* The VCPU is no longer runnable. */
 static inline void server_leave_urgent(struct server_cpu *cpu, struct server_vcpu *vcpu)
 {
     if (vcpu->is_urgent)
@@ -270,7 +270,7 @@ static inline void server_set_due(struct server_cpu *cpu, struct server_vcpu *vc
     vcpu->has_due = due_ns != LAXITY_NEVER;
 }
 
-/* From now on this VCPU's budget runs down; NULL: nobody's. */
+/* From now on this VCPU's budget runs down; NULL: no budget does. */
 static inline void server_burn(struct laxity_instance *instance, struct server_cpu *cpu,
                                struct server_vcpu *vcpu, int64_t now)
 {
@@ -299,7 +299,7 @@ static inline void server_exhaust(struct laxity_instance *instance, struct serve
     server_trace(instance, vcpu, LAXITY_EVENT_EXHAUST, 0);
     if (vcpu == cpu->burning)
         server_burn(instance, cpu, NULL, now);
-    /* The one that runs may go on on extra time, but behind those who wait: see server_schedule. */
+    /* The running VCPU may continue on extra time, behind those that wait: see server_schedule. */
     if (vcpu->vcpu.runnable && &vcpu->vcpu != cpu->cpu.current)
         server_join_extra(instance, cpu, vcpu);
 }
@@ -311,7 +311,7 @@ static inline bool server_serves_lead(const struct server_vcpu *vcpu)
     return vcpu->lead_count > 0 && (!vcpu->is_urgent || vcpu->lead[0].order <= vcpu->order);
 }
 
-/* How much lead the server serves before its VCPU has to run. */
+/* The lead that the server serves before its VCPU has to run. */
 static inline int64_t server_lead_to_serve(const struct server_vcpu *vcpu)
 {
     int64_t sum_ns = 0;
@@ -347,7 +347,7 @@ static inline int64_t server_serve_lead(struct server_vcpu *vcpu, int64_t order_
 }
 
 /* Joins the two least urgent orders of a full list into the less urgent one. Its lead is served
- * later, which harms nobody. */
+ * later, which delays no other VCPU. */
 static inline void server_merge_leads(struct server_vcpu *vcpu)
 {
     struct server_lead *last = &vcpu->lead[--vcpu->lead_count];
@@ -374,7 +374,7 @@ static inline void server_forgive_lead(struct server_vcpu *vcpu)
     }
 }
 
-/* The VCPU did what its server has not served. There is no lead for work without a deadline. */
+/* The VCPU did work that its server has not served. Work without a deadline makes no lead. */
 static inline void server_gain_lead(struct server_vcpu *vcpu, int64_t ns)
 {
     uint32_t place = 0;
@@ -404,8 +404,8 @@ static inline int64_t server_lend(struct server_cpu *cpu, int64_t from_ns, int64
     /* A CPU that switches to a VCPU does none of its work. */
     done_ns = done_ns < 0 ? 0 : done_ns < used_ns ? done_ns : used_ns;
     if (running && running == serving) {
-        /* The server serves lead that comes before what its VCPU does; that becomes a lead then,
-         * which, if its order is the same, makes up for what is served. */
+        /* The server serves lead that comes before the work of its VCPU. That work becomes a lead,
+         * which makes up for the served lead if the order is the same. */
         bool gains = running->told_ns != LAXITY_NEVER;
         server_serve_lead(running, running->order, used_ns - done_ns);
         server_gain_lead(running,
@@ -425,7 +425,7 @@ static inline void server_use(struct laxity_instance *instance, struct server_cp
     struct server_vcpu *vcpu = cpu->burning;
     int64_t from_ns = cpu->used_until_ns, passed_ns, used_ns;
 
-    /* A blocked VCPU's budget runs down whoever has the CPU. */
+    /* A blocked VCPU's budget runs down whichever VCPU has the CPU. */
     if (SERVER_LENDS(instance) || vcpu == server_running(cpu))
         from_ns += cpu->cpu.stolen_ns - cpu->stolen_ns;
     cpu->stolen_ns = cpu->cpu.stolen_ns;
@@ -470,7 +470,7 @@ static inline struct server_choice server_choose(const struct laxity_instance *i
     return (struct server_choice){server_first_extra(cpu), NULL};
 }
 
-/* Until when the choice holds, counted from now. */
+/* The time for which the choice holds, from now. */
 static inline int64_t server_until(const struct laxity_instance *instance, struct server_cpu *cpu,
                                    struct server_choice choice, int64_t now)
 {
@@ -498,7 +498,7 @@ static inline int64_t server_on_quantum(const struct laxity_instance *instance, 
     return (time_ns + quantum_ns - 1) / quantum_ns * quantum_ns;
 }
 
-/* When the first replenishment of RepQ is served. */
+/* The time at which the first replenishment of RepQ is served. */
 static inline int64_t server_replenishment_at(const struct laxity_instance *instance,
                                               struct server_cpu *cpu)
 {
@@ -513,7 +513,8 @@ static inline int64_t server_replenishment_at(const struct laxity_instance *inst
     return cpu->rounded_ns;
 }
 
-/* When the budget or the lead of a VCPU ends that does not run, if its budget runs down. */
+/* The time at which the budget or the lead of a VCPU ends that does not run, if its budget runs
+ * down. */
 static inline int64_t server_served_at(const struct server_cpu *cpu, int64_t now)
 {
     const struct server_vcpu *serving = cpu->burning;
@@ -526,8 +527,8 @@ static inline int64_t server_served_at(const struct server_cpu *cpu, int64_t now
     return rest_ns > 0 ? now + rest_ns : LAXITY_NEVER;
 }
 
-/* Sets the timer for what comes first: a replenishment, or the end of the budget or the lead of a
- * VCPU that does not run. */
+/* Sets the timer to the earlier of a replenishment and the end of the budget or the lead of a VCPU
+ * that does not run. */
 static inline void server_arm(struct laxity_instance *instance, struct server_cpu *cpu, int64_t now)
 {
     int64_t at_ns = server_replenishment_at(instance, cpu);
@@ -545,7 +546,7 @@ static inline void server_arm(struct laxity_instance *instance, struct server_cp
     laxity_arm_timer(instance, cpu->cpu.number, at_ns);
 }
 
-/* After anything changed: asks for a decision if it would come out differently. */
+/* Is called after every change: asks for a decision if the decision would change. */
 static inline void server_review(struct laxity_instance *instance, struct server_cpu *cpu,
                                  int64_t now)
 {
@@ -554,8 +555,8 @@ static inline void server_review(struct laxity_instance *instance, struct server
     if (choice.run != server_running(cpu)) {
         laxity_kick(instance, cpu->cpu.number);
     } else {
-        /* The same VCPU goes on, but its budget was filled up, or it runs on budget from now on,
-         * or another blocked VCPU's budget runs down meanwhile. */
+        /* The same VCPU continues, but its budget was replenished, or it runs on budget from now
+         * on, or another blocked VCPU's budget now runs down. */
         int64_t until_ns;
         server_burn(instance, cpu, choice.burn, now);
         until_ns = server_until(instance, cpu, choice, now);
@@ -612,7 +613,7 @@ static void server_remove_cpu(struct laxity_instance *instance, struct laxity_cp
     laxity_arm_timer(instance, cpu->number, LAXITY_NEVER);
 }
 
-/* Budgets are the VCPUs': a domain has nothing of its own but what its next VCPU will get. */
+/* Budgets belong to VCPUs: a domain keeps only the parameters of its next VCPU. */
 static enum laxity_error server_add_domain(struct laxity_instance *instance,
                                            struct laxity_domain *domain,
                                            const struct laxity_parameters *parameters)
@@ -690,7 +691,7 @@ static void server_move_vcpu(struct laxity_instance *instance, struct laxity_vcp
     server_review(instance, to, now);
 }
 
-/* Serves the first of RepQ. */
+/* Serves the first replenishment of RepQ. */
 static inline void server_replenish_first(struct laxity_instance *instance, struct server_cpu *cpu,
                                           int64_t now)
 {
@@ -704,7 +705,7 @@ static inline void server_replenish_first(struct laxity_instance *instance, stru
     }
 }
 
-/* Serves all that is due. */
+/* Serves all due replenishments. */
 static inline void server_replenish_due(struct laxity_instance *instance, struct server_cpu *cpu,
                                         int64_t now)
 {
@@ -722,7 +723,7 @@ static void server_wake(struct laxity_instance *instance, struct laxity_vcpu *ba
     /* The timer would overtake a decision that this wake calls for without it. */
     if (is_late)
         server_replenish_due(instance, cpu, now);
-    /* One that was put to sleep, and that no decision has taken off since, never blocked. */
+    /* A VCPU that was put to sleep and has not been descheduled since never blocked. */
     if (base != cpu->cpu.current)
         server_unblocked(instance, cpu, vcpu, now);
     if (vcpu->queue == &cpu->ready_queue) {
@@ -737,7 +738,7 @@ static void server_wake(struct laxity_instance *instance, struct laxity_vcpu *ba
     server_review(instance, cpu, now);
 }
 
-/* The guest works on something else. A deadline that has passed already is none to keep. */
+/* The guest works on something else. A deadline that has passed counts as none. */
 static inline void server_tell(struct laxity_instance *instance, struct laxity_vcpu *base,
                                int64_t deadline_ns, int64_t order, int64_t now)
 {
@@ -761,7 +762,7 @@ static void server_sleep(struct laxity_instance *instance, struct laxity_vcpu *b
     server_use(instance, cpu, now);
     server_leave_extra(vcpu);
     server_leave_urgent(cpu, vcpu);
-    /* The decision that takes it off the CPU also closes its books. */
+    /* The decision that deschedules it also completes its account. */
     if (base == cpu->cpu.current)
         laxity_kick(instance, cpu->cpu.number);
     else
@@ -785,14 +786,14 @@ static struct laxity_decision server_schedule(struct laxity_instance *instance,
     struct server_choice choice;
 
     server_use(instance, cpu, now);
-    /* Using up a budget can itself make one due. All others are the timer's to serve. */
+    /* The end of a budget can make a replenishment due. The timer serves all others. */
     if (current && cpu->replenishment_queue.first == &current->due &&
         server_replenishment_at(instance, cpu) <= now)
         server_replenish_first(instance, cpu, now);
     choice = server_choose(instance, cpu);
     if (choice.run == current && (!current || current->vcpu.runnable) &&
         server_until(instance, cpu, choice, now) > now) {
-        /* What called for a decision has been overtaken: the one in force goes on. */
+        /* The reason for this decision is obsolete: the decision in force continues. */
         server_burn(instance, cpu, choice.burn, now);
         cpu->until_ns = server_until(instance, cpu, choice, now);
         server_arm(instance, cpu, now);
@@ -892,7 +893,7 @@ static inline void server_set_extratime(const struct laxity_instance *instance,
         server_leave_extra(vcpu);
 }
 
-/* Policies whose VCPUs cannot be taken over by another. */
+/* For policies whose VCPUs no other policy can take over. */
 static inline enum laxity_error server_become(struct laxity_instance *instance,
                                               const struct laxity_policy *policy, int64_t now)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Proportional shares: what credit and scheduler S have in common. Times of ticks and turns, what
- * is refused, and how accounting divides the time of all CPUs among the domains by weight.
+ * Proportional shares, the common part of credit and scheduler S: times of ticks and turns, checks
+ * of parameters, and the division of the time of all CPUs among the domains by weight.
  */
 #ifndef LAXITY_SHARE_H
 #define LAXITY_SHARE_H
@@ -10,8 +10,8 @@
 
 #include "list.h"
 
-/* What a domain claims of the credits at an accounting; several domains that claim the same may be
- * one claim. */
+/* A domain's claim to credits at an accounting; several domains with equal claims may share one.
+ */
 struct share_claim {
     struct list member; /* of the instance's claims */
     uint32_t domain_count;
@@ -35,7 +35,7 @@ static inline int64_t share_turn_end(const struct laxity_instance *instance, int
     return chosen_ns + (slices > 1 ? slices : 1) * slice_ns;
 }
 
-/* The number that follows a CPU's own, going round. */
+/* The next CPU number after a CPU's own, cyclically. */
 static inline uint32_t share_next_cpu(const struct laxity_instance *instance, uint32_t number)
 {
     return number + 1 == instance->cpus ? 0 : number + 1;
@@ -79,8 +79,8 @@ static inline int64_t share_most(const struct laxity_instance *instance,
 struct share_rest {
     int64_t credits_ns;
     int64_t weight;
-    /* The last answer of share_by_weight: most claims have the weight of the one before them, and
-     * a division is most of what an account of many claims costs. */
+    /* The last answer of share_by_weight: most claims have the weight of the claim before them, and
+     * divisions are most of the cost of an accounting with many claims. */
     int64_t share_ns;
     uint32_t share_of_weight;
 };
@@ -130,7 +130,8 @@ static inline struct share_rest share_saturate(const struct laxity_instance *ins
     return rest;
 }
 
-/* What a domain of the claim gets at this accounting, of what share_saturate left. */
+/* The credits that a domain of the claim gets at this accounting, from those that share_saturate
+ * left. */
 static inline int64_t share_of(const struct laxity_instance *instance, struct share_rest *rest,
                                const struct share_claim *claim)
 {

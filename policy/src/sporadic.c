@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Sporadic server: a fixed-priority server that gets back what it used, one period after the use
- * began (RT-Xen, EMSOFT 2011, section 4.2, after Stanovich and others, RTAS 2010;
+ * Sporadic server: a fixed-priority server whose used budget is replenished one period after its
+ * use began (RT-Xen, EMSOFT 2011, section 4.2, after Stanovich and others, RTAS 2010;
  * docs/explanation/policies.md has the rules). Lending servers are sporadic servers in the
  * background (server.h, "Lending"). Neither can be switched into the other while VCPUs run.
  *
@@ -61,7 +61,7 @@ static void server_blocked(struct laxity_instance *instance, struct server_cpu *
         server_dequeue(vcpu); /* its server has nothing more to serve */
 }
 
-/* The pending replenishment at a place in time's order. */
+/* The pending replenishment at a place in the order of time. */
 static struct server_replenishment *sporadic_pending(struct server_vcpu *vcpu, uint32_t place)
 {
     return &vcpu->pending[(vcpu->pending_first + place) % SERVER_REPLENISHMENTS_MAX];
@@ -78,8 +78,8 @@ static int64_t sporadic_least(int64_t a_ns, int64_t b_ns)
     return a_ns < b_ns ? a_ns : b_ns;
 }
 
-/* What a replenishment must be to come back by itself. At any time less than this is late; and
- * nothing is where the budget is the whole period, which leaves no room for it. */
+/* The least amount that is replenished by itself. At any time less than this is late, and nothing
+ * is if the budget is the whole period, which leaves no time for it. */
 static int64_t sporadic_worth_ns(const struct server_vcpu *vcpu)
 {
     const struct laxity_parameters *parameters = &vcpu->vcpu.parameters;
@@ -110,7 +110,8 @@ static struct server_replenishment sporadic_merged(struct server_replenishment f
     };
 }
 
-/* How late the first of a replenishment becomes if it is merged with one that follows at a time. */
+/* The delay of the first part of a replenishment if it is merged with one that follows at a time.
+ */
 static int64_t sporadic_late_ns(const struct server_replenishment *first, int64_t next_at_ns)
 {
     return next_at_ns - first->amount_ns - first->first_ns;
@@ -205,8 +206,8 @@ static enum laxity_error sporadic_add_vcpu(struct laxity_instance *instance,
     return LAXITY_OK;
 }
 
-/* Takes from what is left, then from what comes back, the latest first, then from what this run
- * will register. Takes nothing twice: the sum of the three is the budget. */
+/* Takes from the remaining budget, then from pending replenishments, the latest first, then from
+ * the replenishment of this run. Takes nothing twice: the sum of the three is the budget. */
 static void sporadic_cut(struct server_vcpu *vcpu, int64_t cut_ns)
 {
     int64_t from_ns;

@@ -41,18 +41,18 @@ class Settings(TypedDict):
     value."""
 
     quantum_ns: int
-    """A decision holds at most this long, and budgets are replenished at multiples of it. 0 is
-    event-driven: nothing happens unless something changes."""
+    """The longest time for which a decision holds; budgets are replenished at its multiples. 0 is
+    event-driven: the scheduler decides only when something changes."""
     time_slice_ns: int
     """How long a VCPU runs before the next one of its class."""
     tick_ns: int
-    """How often the running VCPU is charged."""
+    """The time between two charges to the running VCPU."""
     accounting_ns: int
-    """How often credits are handed out; a multiple of `tick`."""
+    """The time between two distributions of credits; a multiple of `tick`."""
     jiffy_ns: int
-    """The time between two timer interrupts of a Linux host, at which it looks whether a VCPU has
-    used up what it may; 4 ms is HZ = 250. 0 is exact, as with the kernel's HRTICK, and not for
-    `eevdf`."""
+    """The time between two timer interrupts of a Linux host, at which the kernel checks whether a
+    VCPU has used up its slice or budget; 4 ms is HZ = 250. 0 is exact, as with the kernel's HRTICK;
+    `eevdf` refuses 0."""
     base_slice_ns: int
     """How long a VCPU runs before the next one under Linux's fair class (base_slice_ns). 0 is
     Linux's own choice: 0.75 ms, and as much again for each doubling of the CPUs, up to 8."""
@@ -62,12 +62,12 @@ class Settings(TypedDict):
 
 
 class Costs(TypedDict):
-    """What scheduling costs the CPU on which it happens."""
+    """The costs of scheduling, charged to the CPU that schedules."""
 
     schedule: dict[str, int]
     """The cost of every decision: one call of `schedule`."""
     context_switch: dict[str, int]
-    """The cost of every decision that changes the running VCPU, on top."""
+    """The additional cost of every decision that changes the running VCPU."""
 
 
 class Parameters(TypedDict):
@@ -77,10 +77,10 @@ class Parameters(TypedDict):
     budget_ns: int
     """The CPU time that each VCPU gets in every period; at most the period."""
     period_ns: int
-    """How often the budget comes back."""
+    """The time between two replenishments of the budget."""
     laxity_ns: int
     """How long a VCPU of the domain may wait for a CPU once it has work: the scheduling latency
-    that the domain asks for, as a hint. By default any. A domain that has one is real-time."""
+    that the domain asks for, as a hint. By default none. A domain that has one is real-time."""
     priority: int
     """The VCPU's rank among those of its CPU; 1 is the highest. By default rate-monotonic: the
     shorter the period, the higher."""
@@ -97,17 +97,17 @@ class Parameters(TypedDict):
     """The most CPU time that the domain gets in every `quota-period` under Linux's cpu.max, all
     VCPUs together; 0 is no limit."""
     quota_period_ns: int
-    """How often the quota comes back."""
+    """The time between two replenishments of the quota."""
     quota_burst_ns: int
-    """How much of quotas that were not used is kept for later (cpu.max.burst)."""
+    """The most unused quota that is kept for later periods (cpu.max.burst)."""
     phase_ns: int
-    """A time at which a period of the domain's VCPUs begins, under models that know phases. Other
+    """A time at which a period of the domain's VCPUs begins, under models that use phases. Other
     periods follow and precede it without gaps."""
     credit_ns: int
     """The credits with which each VCPU of the domain begins under Xen's credit2."""
     reclaim: bool
-    """Whether the domain's VCPUs use the time that others leave, under Linux's SCHED_DEADLINE
-    (SCHED_FLAG_RECLAIM)."""
+    """Whether the domain's VCPUs use bandwidth that others leave unused, under Linux's
+    SCHED_DEADLINE (SCHED_FLAG_RECLAIM)."""
 
 
 class Vcpu(TypedDict):
@@ -155,7 +155,7 @@ class Server(TypedDict):
     own_work: dict[str, int] | None
     """`work`, if the file gives it. Real servers are not told to work where it is missing."""
     transcode: bool
-    """Whether a media server codes voice anew, which is part of `work`."""
+    """Whether a media server transcodes voice, which is part of `work`."""
 
 
 class BurstsWorkload(TypedDict):
@@ -263,7 +263,7 @@ class Cache(TypedDict):
     bytes: int
     """The size; at least 64."""
     refill_kib_ns: int
-    """The time in which a KiB gets into the cache from memory."""
+    """The time to load 1 KiB into the cache from memory."""
 
 
 class Nic(TypedDict):
@@ -286,26 +286,26 @@ class Nic(TypedDict):
 
 
 class NetworkCosts(TypedDict):
-    """CPU time of what is done for packets."""
+    """CPU time of each step of packet processing."""
 
     interrupt: dict[str, int]
-    """Taking an interrupt or an event, up to the first packet."""
+    """Handling an interrupt or an event, up to the first packet."""
     receive: dict[str, int]
-    """A packet out of a card, up to the bridge or the IP layer."""
+    """Receiving a packet from a card, up to the bridge or the IP layer."""
     transmit: dict[str, int]
-    """A packet into a card."""
+    """Sending a packet to a card."""
     netback_receive: dict[str, int]
-    """Netback, a packet towards a guest."""
+    """Netback: passing a packet to a guest."""
     netback_transmit: dict[str, int]
-    """Netback, a packet from a guest, and the bridge."""
+    """Netback: taking a packet from a guest, and the bridge."""
     netfront_receive: dict[str, int]
-    """Netfront, a packet from netback, up to the IP layer."""
+    """Netfront: receiving a packet from netback, up to the IP layer."""
     netfront_transmit: dict[str, int]
-    """Netfront, a packet to netback."""
+    """Netfront: passing a packet to netback."""
     socket_receive: dict[str, int]
-    """IP, UDP and the socket, inwards, and waking a thread."""
+    """IP, UDP and the socket on reception, and waking a thread."""
     socket_send: dict[str, int]
-    """IP, UDP and the socket, outwards, the system call included."""
+    """IP, UDP and the socket on sending, including the system call."""
     relay: dict[str, int]
     """A media server's work on a packet, unless the domain says otherwise."""
     transcode: dict[str, int]
@@ -315,13 +315,13 @@ class NetworkCosts(TypedDict):
     disk: dict[str, int]
     """The driver domain's part of a disk operation."""
     disk_latency: dict[str, int]
-    """How long the disk itself takes."""
+    """The latency of the disk itself."""
     look: dict[str, int]
-    """The allocator's look at a domain's network backend, and setting its rate."""
+    """Reading the counters of a domain's network backend and setting its rate, by the allocator."""
 
 
 LinkSharing = Literal["weighted", "by-class"]
-"""How what is left of a link is shared, once the minima are served."""
+"""The sharing of a link's rate left after the minima."""
 
 
 LinkAgreement = TypedDict(
@@ -334,7 +334,7 @@ LinkAgreement = TypedDict(
         "weight": "int",
     },
 )
-"""What a domain was promised of what it sends."""
+"""The rates agreed with a domain for its sending."""
 
 
 class Link(TypedDict):
@@ -343,22 +343,22 @@ class Link(TypedDict):
     rate_bit_s: int
     """The rate that is divided; at least 1000."""
     period_ns: int
-    """The time from one look of the allocator to the next; 1 ms to 10 s."""
+    """The period of the allocator; 1 ms to 10 s."""
     sharing: LinkSharing
-    """The way in which what is left is shared."""
+    """The sharing of the rate left after the minima."""
     agreements: list[LinkAgreement]
     """The agreements; at least one. Their minima fit the link."""
 
 
 class Failure(TypedDict):
-    """The death of the host of the protected domains."""
+    """The failure of the host of the protected domains."""
 
     at_ns: int
-    """The time of death; at most the end of the run, up to which the host then lives."""
+    """The time of the failure; at most the end of the run."""
     detection_ns: int
     """The silence after which the standby takes over; at least 3 ms."""
     activation_ns: int
-    """The time from then on until the domains run there."""
+    """The time from the takeover until the domains run on the standby."""
 
 
 ProtectMode = Literal["net", "no-net"]
@@ -388,25 +388,26 @@ class Protect(TypedDict):
     """The protected domains, what a checkpoint costs, and the failure of the host."""
 
     pause_ns: int
-    """The time that a protected domain stands still at each checkpoint."""
+    """The time for which each checkpoint pauses a protected domain."""
     page_pause_ns: int
-    """The time that it stands still for each page, on top."""
+    """The additional pause for each changed page."""
     checkpoint_ns: int
     """The driver domain's CPU time for each checkpoint."""
     page_ns: int
-    """The driver domain's CPU time for each page, on top."""
+    """The driver domain's additional CPU time for each page."""
     rate_bit_s: int
     """The rate of the link to the standby; at least 1000."""
     acknowledgement_ns: int
     """The time from the last byte of a checkpoint to its acknowledgement."""
     failure: Failure | None
-    """The death of the protected domains' host; `None`: it lives."""
+    """The failure of the protected domains' host; `None`: it does not fail."""
     domains: list[Protected]
     """The protected domains; at least one."""
 
 
 class Network(TypedDict):
-    """Network cards, what packets cost, and what holds for what is sent."""
+    """Network cards, the CPU time for packets, and the agreements and the protection that apply to
+    sent packets."""
 
     nics: list[Nic]
     """The cards; at least one."""
@@ -414,7 +415,7 @@ class Network(TypedDict):
     """The driver domain, if there is one. There is one, unless every server has a card of its own.
     """
     costs: NetworkCosts
-    """What packets cost."""
+    """The CPU time for packets."""
     link: Link | None
     """Agreements about the driver domain's cards, if there are any."""
     protect: Protect | None
@@ -434,7 +435,7 @@ Codec = Literal["G.711"]
 
 
 Transport = Literal["udp", "tcp", "tcp-each"]
-"""What registrations travel over."""
+"""The transport of registrations."""
 
 
 class Acceptance(TypedDict):
@@ -472,13 +473,13 @@ class Calls(TypedDict):
     call_control: int | None
     """The domain that the signalling server asks, if there is one."""
     sample: int
-    """The packets of one stream in `sample` are kept, for its voice quality."""
+    """The packets of one stream in `sample` are kept to compute its voice quality."""
     registrations: ArrivalRate | None
     """The rate of registrations, which come evenly spaced; `None`: no registrations come."""
     registration_transport: Transport
-    """What registrations travel over."""
+    """The transport of registrations."""
     acceptance: Acceptance
-    """The limits that the voice is held against."""
+    """The acceptance limits of the voice."""
 
 
 ProfileOf = Literal["scheduling", "packets"]
@@ -497,9 +498,8 @@ class Profile(TypedDict):
 
 
 class ResolvedHost(TypedDict):
-    """A described host: CPUs, a policy, domains with their guests. Hosts come out of
-    [`load`](crate::load), so that what the comments of the fields state holds. Times are
-    nanoseconds."""
+    """A described host: CPUs, a policy, domains with their guests. [`load`](crate::load) makes
+    hosts, and checks what the comments of the fields state. Times are nanoseconds."""
 
     duration_ns: int
     """The duration of a run; at least 1."""
@@ -512,11 +512,11 @@ class ResolvedHost(TypedDict):
     settings: Settings
     """The policy's instance-wide settings."""
     costs: Costs
-    """What scheduling itself costs."""
+    """The costs of scheduling itself."""
     domains: list[Domain]
     """The virtual machines, in the order of the file; at least one."""
     caches: list[Cache]
-    """The caches. May be empty: nothing is lost when a VCPU goes elsewhere."""
+    """The caches. May be empty: a VCPU then loses nothing when it migrates."""
     network: Network | None
     """The network; there if there are calls."""
     calls: Calls | None

@@ -323,8 +323,8 @@ def test_a_limit_of_misses_is_not_for_calls_or_room() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (('policy = "deferrable"', 'policy = "credit"'), "no VCPU a budget"),
-        (('tasks = [{ name = "scan", cost = "2 ms", period = "10 ms" }]', ""), "no tasks"),
+        (('policy = "deferrable"', 'policy = "credit"'), "gives VCPUs no budgets"),
+        (('tasks = [{ name = "scan", cost = "2 ms", period = "10 ms" }]', ""), "neither tasks"),
         (('name = "plc"', 'name = "plc"\nweight = "?"'), "domain.plc.weight"),
     ],
 )
@@ -368,7 +368,7 @@ tasks = [{ name = "t", cost = "1 ms", period = "90 ms" }]
         (LOOPS + PAUSING, 35, 12, "no bound on how often pausing wakes"),
         (LOOPS.replace("cpus = 1", f"cpus = 1\n{CACHE}") + CACHED, 34, 15, "a cold cache"),
         (LOOPS.replace('name = "plc"', 'name = "plc"\nweight = "?"'), 25, 10, "domain.plc.weight"),
-        (LOOPS + '[[domain]]\nname = "idle"\n', 30, 1, "how much idle needs"),
+        (LOOPS + '[[domain]]\nname = "idle"\n', 30, 1, "the demand of idle"),
     ],
 )
 @pytest.mark.parametrize("limit", [{}, {"missed_max": 0.1}, {"growth": 1.1}])

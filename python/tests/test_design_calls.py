@@ -269,7 +269,7 @@ def test_budgets_and_periods_that_are_open_together_are_one_ladder() -> None:
 
 def test_an_open_value_of_which_nothing_is_known_is_named() -> None:
     text = CALLS.replace("streams = 300", 'streams = 300\nsample = "?"')
-    with pytest.raises(InputError, match=r"nothing is known that would tell `calls\.sample`"):
+    with pytest.raises(InputError, match=r"cannot find a value for `calls\.sample`"):
         Host.parse(text).design()
 
 

@@ -125,7 +125,7 @@ def rewrite(name: str, text: str) -> Callable[[Path], object]:
         (rewrite("laxity-batch.jobs", report([], note="no priorities")), "batch: no priorities"),
         (rewrite("laxity-control.jobs", report([[MS, 2 * MS]])), "job 1 cannot have completed"),
         (rewrite("start", "soon"), "'soon' and not a number"),
-        (rewrite("start", str(START_REALTIME_NS + 5 * MS)), "not within what was traced"),
+        (rewrite("start", str(START_REALTIME_NS + 5 * MS)), "not within the traced time"),
         (rewrite("domids", "laxity-control 3\n"), "does not name all domains"),
         (rewrite("domids", "laxity-control 3 4\n"), "does not name all domains"),
     ],

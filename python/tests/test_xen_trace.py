@@ -133,10 +133,10 @@ def test_what_is_wrong_is_told(host: _core.HostFile, as_simulated: str, tmp_path
 
     assert refused(domids='{"control": 3}') == "nothing names domain batch"
     more = json.dumps({"control": 3, "batch": 7, "dom0": 0})
-    assert refused(domids=more) == "dom0 is named, which is no domain of the run"
+    assert refused(domids=more) == "dom0 is named, but it is not a domain of the run"
     assert "8 bytes each" in refused(completions=[[b"1"], []])
     assert "job 0 cannot have completed at -1 ns" in refused(completions=times(-1))
-    assert "is not within what was traced" in refused(start_ns=START_REALTIME_NS + 2 * MS)
+    assert "is not within the traced time" in refused(start_ns=START_REALTIME_NS + 2 * MS)
     with pytest.raises(ValueError, match="what was measured: missing field"):
         host.result_of_jobs([], "xen", times(UNFINISHED), "{}")
 

@@ -1,4 +1,4 @@
-//! The smallest budget that makes a guest schedulable: the analysis the other way round.
+//! The smallest budget that makes a guest schedulable: the inverse of the check.
 
 use laxity_host::{Host, Policy};
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! From a host to a verdict on every task.
+//! The check of a host: a verdict on every task.
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -484,7 +484,7 @@ pub fn has_bounds(policy: Policy) -> bool {
     policy.has_budgets() && (!policy.is_model() || policy == Policy::Rtds)
 }
 
-/// What of a host analysis has no bound for.
+/// The part of a host that analysis has no bound for.
 fn beyond_analysis(host: &Host) -> Option<String> {
     if host.policy.is_model() && !has_bounds(host.policy) {
         return Some(format!(
@@ -498,7 +498,7 @@ fn beyond_analysis(host: &Host) -> Option<String> {
     let wakes = host.domains.iter().find(|domain| domain.workload.is_some());
     if let Some(domain) = wakes {
         return Some(format!(
-            "analysis has no bound on how often {} wakes, which packets or pauses decide",
+            "analysis has no bound on how often {} wakes, because that depends on packets or pauses",
             domain.name
         ));
     }
@@ -507,11 +507,11 @@ fn beyond_analysis(host: &Host) -> Option<String> {
         .iter()
         .any(|domain| domain.working_set_bytes > 0);
     (fetches && !host.caches.is_empty())
-        .then(|| "analysis does not know what a cold cache costs".to_string())
+        .then(|| "analysis has no bound on the cost of a cold cache".to_string())
 }
 
-/// What of a host under a policy with bounds keeps it from having any: the number of a domain, the key that it has, and
-/// why.
+/// The part of a host that rules out bounds although its policy has them: the number of a domain, the key of the
+/// domain, and the reason.
 pub fn beyond_bounds(host: &Host) -> Option<(usize, &'static str, String)> {
     if host.policy != Policy::Rtds {
         return None;
@@ -519,7 +519,7 @@ pub fn beyond_bounds(host: &Host) -> Option<(usize, &'static str, String)> {
     let domains = || host.domains.iter().enumerate();
     if let Some((number, domain)) = domains().find(|(_, domain)| domain.parameters.extratime) {
         let why = format!(
-            "rtds can replenish other VCPUs late while {} runs on extratime",
+            "rtds can replenish other VCPUs late while {} runs in extratime",
             domain.name
         );
         return Some((number, "extratime", why));
@@ -537,7 +537,7 @@ pub fn beyond_bounds(host: &Host) -> Option<(usize, &'static str, String)> {
     })?;
     let name = |number: usize| &host.domains[number].name;
     let why = format!(
-        "analysis of rtds takes CPUs in clusters, and {} may run on some of the CPUs of {}, and not on the same",
+        "analysis of rtds needs clusters of CPUs that do not overlap, and {} and {} share some of their CPUs, but not all",
         name(later),
         name(earlier)
     );
@@ -582,11 +582,11 @@ fn check_vcpu(
             Some(response) => bounded(host, of, response, &vcpu, &assured),
             None => {
                 let those = match domain.guest {
-                    GuestScheduler::RateMonotonic => "this task and those of higher rank",
+                    GuestScheduler::RateMonotonic => "this task and the tasks of higher priority",
                     GuestScheduler::Edf => "the tasks",
                 };
                 let why = format!(
-                    "{those} on {vcpu} can need more than it is assured{}",
+                    "{those} on {vcpu} can need more CPU time than the VCPU is assured{}",
                     shortfall(&vcpu, &assured)
                 );
                 TaskCheck::unknown(of, why)
@@ -619,7 +619,7 @@ fn bounded(
     let Ok(bound_ns) = i64::try_from(response.bound_ns) else {
         return TaskCheck::unknown(
             task,
-            "its response-time bound is beyond every deadline".into(),
+            "its response-time bound exceeds the longest possible deadline".into(),
         );
     };
     let guaranteed = bound_ns <= task.deadline_ns;
@@ -661,13 +661,13 @@ fn bounded(
     }
 }
 
-/// The end of a sentence on a VCPU that is not assured all of its budget.
+/// The end of a sentence about a VCPU that is not assured its whole budget.
 fn shortfall(vcpu: &str, assured: &Assured) -> String {
     let Some(sure_ns) = assured.short_ns else {
         return String::new();
     };
     format!(
-        "; {vcpu} is not schedulable as a server: the others leave it only {} of its budget in every period for sure",
+        "; {vcpu} is not schedulable as a server: in the worst case the others leave it only {} of its budget in a period",
         short_duration(sure_ns)
     )
 }
@@ -679,17 +679,17 @@ fn short_duration(time_ns: Ns) -> String {
 fn nothing_because(nothing: Nothing, vcpu: &str) -> String {
     match nothing {
         Nothing::Shares => {
-            "credit gives shares of CPU over time, and no bound on how long a VCPU waits for its share".into()
+            "credit shares the CPU over time, but does not bound how long a VCPU waits for its share".into()
         }
         Nothing::SedfQuantum => {
-            "with a quantum sedf can let a VCPU run on with a period that is over".into()
+            "with a quantum, sedf can let a VCPU run beyond the end of its period".into()
         }
         Nothing::Crowded => format!(
-            "{vcpu} is not schedulable as a server: those that come before it, or are its equals, can take all of its \
+            "{vcpu} is not schedulable as a server: VCPUs of higher or equal priority can take all of its \
              period"
         ),
         Nothing::Costs => {
-            format!("the costs of scheduling can take all of the budget of {vcpu}")
+            format!("the costs of scheduling can use up all of the budget of {vcpu}")
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What rtds supplies to VCPUs that share several CPUs: from "Rtds" in `docs/explanation/policies.md` to
-//! [`Contention`].
+//! The supply of rtds to VCPUs that share several CPUs, as [`Contention`]. "Rtds" in `docs/explanation/policies.md` has
+//! the rules.
 //!
 //! A *cluster* is a set of CPUs and the VCPUs that may run on these and no others. Without `extratime` all VCPUs have
 //! level 0, and a VCPU with work and budget waits only while every CPU of its cluster runs a VCPU whose deadline is no

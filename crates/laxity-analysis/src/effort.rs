@@ -1,4 +1,4 @@
-//! How closely analysis looks.
+//! The effort of analysis: how far it searches before it settles for a coarser bound.
 
 use crate::time::Ns;
 

@@ -1,10 +1,8 @@
-//! Schedulability: will every deadline hold, whatever the offsets, jitters and costs turn out to
-//! be?
+//! Schedulability: is every deadline met, whatever the offsets, jitters and costs turn out to be?
 //!
-//! [`check`] answers it for a [`laxity_host::Host`] by analysis alone. What it calls guaranteed can
-//! not be seen missing in a run: every bound holds under the rules of `docs/explanation/policies.md`, not only
-//! under the idealized servers of the literature. Where the two differ, the rules win, and the
-//! module in question says why.
+//! [`check`] answers it for a [`laxity_host::Host`] by analysis alone. A guaranteed deadline is never missed in a run:
+//! every bound holds under the rules of `docs/explanation/policies.md`, not only under the idealized servers of the
+//! literature. Where the two differ, the rules decide, and the module's comment gives the reason.
 //!
 //! - `supply`: how long a VCPU can take to get an amount of CPU, and the argument behind it.
 //! - `server`: a VCPU with a budget, and how often it wakes and is replenished.

@@ -1,4 +1,4 @@
-//! How soon a sporadic server's budget comes back.
+//! The delay of a sporadic server's replenishments.
 //!
 //! `policy/` keeps at most 32 replenishments of a VCPU pending, and merges two neighbours when there
 //! is one more: the two whose first is delayed least by it, which is by the time between their runs

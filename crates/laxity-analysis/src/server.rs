@@ -1,4 +1,4 @@
-//! A VCPU with a budget, as analysis sees it.
+//! A VCPU with a budget, as the analysis models it.
 
 use laxity_host::{GuestScheduler, Policy};
 

@@ -1,4 +1,4 @@
-//! What each policy supplies to each VCPU of a CPU: from `docs/explanation/policies.md` to [`Supply`].
+//! The [`Supply`] of each policy to each VCPU of a CPU, under the rules of `docs/explanation/policies.md`.
 //!
 //! # Contention for the CPU
 //!

@@ -1,4 +1,4 @@
-//! How long a VCPU that always has work can take to get an amount of CPU.
+//! The supply of a VCPU: the longest time in which a VCPU that always has work gets an amount of CPU time.
 //!
 //! # Servers with a fixed period (deferrable, periodic, polling; SEDF)
 //!

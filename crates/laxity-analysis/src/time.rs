@@ -1,4 +1,4 @@
-//! Time in the arithmetic of analysis.
+//! The type of times in the analysis.
 
 /// Nanoseconds; wide enough that sums and products of valid times cannot overflow.
 pub(crate) type Ns = i128;

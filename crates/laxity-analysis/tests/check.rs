@@ -373,7 +373,7 @@ fn credit_guarantees_nothing_and_says_so() {
         json["domains"][0]["tasks"][0]["why"]
             .as_str()
             .unwrap()
-            .starts_with("credit gives shares")
+            .starts_with("credit shares the CPU")
     );
 }
 

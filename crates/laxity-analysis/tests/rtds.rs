@@ -156,7 +156,7 @@ fn clusters_are_sets_of_cpus_that_are_equal_or_have_none_in_common() {
     let refused = on(&[0, 1], &[1, 2]);
     let why = refused.domains[0].tasks[0].why.as_deref().expect("refused");
     assert!(
-        why.contains("9 of 10 may run on some of the CPUs of 2 of 10, and not on the same"),
+        why.contains("9 of 10 and 2 of 10 share some of their CPUs, but not all"),
         "{why}"
     );
 }

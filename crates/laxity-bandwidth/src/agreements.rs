@@ -282,14 +282,16 @@ impl<'de> Deserialize<'de> for InterfaceName {
                 );
                 let is_wrong = |c: char| c.is_whitespace() || c.is_control() || "/:".contains(c);
                 if text.is_empty() || text == "." || text == ".." {
-                    Err(E::custom(format!("names no interface: {text:?}\n{help}")))
+                    Err(E::custom(format!(
+                        "is not the name of an interface: {text:?}\n{help}"
+                    )))
                 } else if text.len() > BYTES_MAX {
                     Err(E::custom(format!(
                         "is too long: {} bytes\n{help}",
                         text.len()
                     )))
                 } else if let Some(wrong) = text.chars().find(|c| is_wrong(*c)) {
-                    Err(E::custom(format!("cannot have {wrong:?} in it\n{help}")))
+                    Err(E::custom(format!("cannot contain {wrong:?}\n{help}")))
                 } else {
                     Ok(InterfaceName(text.into()))
                 }
@@ -368,8 +370,12 @@ fn resolve(file: &File, root: Span, look_at: LookAt<'_>, problems: &Problems) ->
             continue;
         };
         if *name == link.interface {
-            let help = "an agreement is for the interface of one virtual machine";
-            problems.report(span, format!("`{name}` is the link itself"), help);
+            let help = "name the interface of one virtual machine";
+            problems.report(
+                span,
+                format!("`{name}` is the link, not the interface of a virtual machine"),
+                help,
+            );
             continue;
         }
         match look_at(name, &link.interface) {
@@ -401,7 +407,7 @@ fn absent(name: &str, span: Span, problems: &Problems) {
     problems.report(
         span,
         format!("there is no interface `{name}`"),
-        "make it first, or write absent = \"wait\" above the first table, if it may come later",
+        "create it first, or write absent = \"wait\" above the first table if it may appear later",
     );
 }
 
@@ -422,17 +428,17 @@ fn link(file: &File, root: Span, look_at: LookAt<'_>, problems: &Problems) -> Li
     };
     let lacks = |key, is_absent| is_absent && !problems.is_misspelt(span, key);
     if lacks("interface", table.interface.is_absent()) {
-        let help = "write interface = \"eth0\", say: the one towards the outside";
+        let help = "write interface = \"eth0\", say: the interface towards the outside";
         problems.report(span, "`[link]` has no `interface`", help);
     }
     if lacks("rate", table.rate.is_absent()) {
-        let help = "write rate = \"1 Gbit/s\", say: what the link carries";
+        let help = "write rate = \"1 Gbit/s\", say: the rate of the link";
         problems.report(span, "`[link]` has no `rate`", help);
     }
     if let Some((InterfaceName(name), span)) = table.interface.given() {
         link.interface.clone_from(name);
         if look_at(name, name) == Port::Absent {
-            let help = "name one that is there; `ip link` lists them";
+            let help = "name an existing interface; `ip link` lists them";
             problems.report(span, format!("there is no interface `{name}`"), help);
         }
     }
@@ -440,10 +446,10 @@ fn link(file: &File, root: Span, look_at: LookAt<'_>, problems: &Problems) -> Li
     link.rate_bit_s = table.rate.value.map_or(0, |rate| rate.0.bit_s);
     link.receive_bit_s = table.receive_rate.value.map(|rate| rate.0.bit_s);
     if let (Backend::Xen, Some((_, span))) = (link.backend, table.receive_rate.given()) {
-        let help = "leave it out: Xen's `rate` key is for what a domain sends";
+        let help = "leave it out: Xen's `rate` key limits only what a domain sends";
         problems.report(
             span,
-            "`receive-rate` cannot be held with backend \"xen\"",
+            "`receive-rate` cannot be enforced with backend \"xen\"",
             help,
         );
     }
@@ -454,8 +460,11 @@ fn link(file: &File, root: Span, look_at: LookAt<'_>, problems: &Problems) -> Li
     if let (Some((_, span)), true) = (table.reserve.given(), link.rate_bit_s > 0) {
         let least = link.receive_bit_s.unwrap_or(u64::MAX).min(link.rate_bit_s);
         if link.reserve_bit_s > least {
-            let message = format!("`reserve` is more than the link's {}", format_rate(least));
-            problems.report(span, message, "write what the host itself needs at least");
+            let message = format!(
+                "`reserve` is more than the link's rate, {}",
+                format_rate(least)
+            );
+            problems.report(span, message, "write the rate that the host itself needs");
         }
     }
     link
@@ -472,14 +481,15 @@ fn holder(table: &AgreementTable, span: Span, link: &Link, problems: &Problems) 
         table.name.is_absent(),
         "write name = \"media\", say",
     );
-    let help = "write interface = \"vif1.0\", say: the host's side of it";
+    let help =
+        "write interface = \"vif1.0\", say: the host's side of the virtual machine's interface";
     lacks("interface", table.interface.is_absent(), help);
     lacks(
         "class",
         table.class.is_absent(),
         "write class = 1 for the highest",
     );
-    let help = "write what it never exceeds: maximum = \"1 Gbit/s\"";
+    let help = "write the rate that it never exceeds: maximum = \"1 Gbit/s\"";
     lacks("maximum", table.maximum.is_absent(), help);
     bounds(&table.minimum, &table.maximum, problems);
 
@@ -507,7 +517,7 @@ fn holder(table: &AgreementTable, span: Span, link: &Link, problems: &Problems) 
     if let Some((given, span)) = table.receive.given() {
         bounds(&given.minimum, &given.maximum, problems);
         if link.receive_bit_s.is_none() {
-            let help = "say what the link carries inwards: receive-rate = \"1 Gbit/s\" in [link]";
+            let help = "write the link's rate inwards: receive-rate = \"1 Gbit/s\" in [link]";
             problems.report(span, "`receive` needs the link's `receive-rate`", help);
         }
         (receive.minimum_bit_s, receive.maximum_bit_s) =
@@ -542,7 +552,7 @@ fn bounds(
     {
         let (low, high) = (maximum.0.bit_s, minimum.0.bit_s);
         problems.push(Problem {
-            help: Some("a minimum is at most the maximum".into()),
+            help: Some("write a minimum that does not exceed the maximum".into()),
             related: Some((maximum_span, "the maximum")),
             ..Problem::new(
                 span,
@@ -638,7 +648,7 @@ fn check_minima(
         let short = (0..claims.len()).filter(|&at| rates[at] < claims[at].demand_bit_s);
         let short: Vec<usize> = short.collect();
         let message = format!(
-            "the minima{direction} and the reserve ({}) are more than the link's {}",
+            "the minima{direction} and the reserve add up to {}, more than the link's {}",
             format_rate(u64::try_from(sum).unwrap_or(u64::MAX)),
             format_rate(rate_bit_s)
         );
@@ -649,14 +659,14 @@ fn check_minima(
             });
             let names: Vec<String> = names.take(10).collect();
             agreements.warnings.push(format!(
-                "{message}; when all ask at once {} of {} get less than their minimum: {}",
+                "{message}; if all virtual machines ask at once, {} of {} get less than their minimum: {}",
                 short.len(),
                 claims.len(),
                 names.join(", ")
             ));
         } else if let Some((table, span)) = short.first().map(|&at| tables[at]) {
-            let help = "lower minima, or admit it with overcommit = \"warn\" above the first table: \
-                        the lowest class then goes short first";
+            let help = "write lower minima, or allow it with overcommit = \"warn\" above the first table: \
+                        the lowest class then gets too little first";
             let receive = table.receive.value.as_ref().filter(|_| is_receive);
             let minimum = receive.map_or(&table.minimum, |receive| &receive.minimum);
             problems.report(minimum.span.unwrap_or(span), message, help);

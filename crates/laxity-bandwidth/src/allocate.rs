@@ -8,9 +8,9 @@
 //! 2. The rest, up to each claim's maximum and demand: by weighted max-min among all
 //!    ([`Sharing::Weighted`]), or among one class after the other ([`Sharing::ByClass`]).
 //!
-//! A filling takes out, pass by pass, who is full at the level that all have reached. Few passes do for
-//! most; where they do not, what is left is sorted by the level at which each is full, and one more
-//! does. A filling costs O(n log n) at worst; all else is linear but for sorting by class.
+//! A filling removes, pass by pass, the claims that are full at the level that all have reached. A few passes are
+//! enough for most cases; otherwise the remaining claims are sorted by the level at which each is full, and one more
+//! pass is enough. A filling costs O(n log n) at worst; everything else is linear, except sorting by class.
 
 use serde::Deserialize;
 

@@ -1,10 +1,9 @@
 //! Computes the limits for the next period from one period's samples of all holders, without I/O.
 //!
-//! Two kinds of shapers are told apart. In a **tree** the kernel divides the link itself: each class has
-//! a rate that it gets whenever it asks and a ceiling, and borrows in between. Minima hold there
-//! whatever the ceilings are, so that only those who are held back need one at their allocation; the
-//! others may begin at once, up to their maximum. **Single** limits know nothing of each other: each is
-//! the allocation, and never below what was promised.
+//! Two kinds of shapers are told apart. In a **tree** the kernel divides the link itself: each class has a rate that it
+//! gets whenever it asks and a ceiling, and borrows in between. Minima hold there whatever the ceilings are, so only
+//! senders that are held back need a ceiling at their allocation; the others may begin at once, up to their maximum.
+//! **Single** limits are independent of each other: each is the allocation, and never below the minimum.
 
 use serde::Deserialize;
 

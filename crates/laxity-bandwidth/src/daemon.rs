@@ -301,8 +301,8 @@ impl Daemon {
             if bridges.contains(&bridge.index) && routes() {
                 warn!(
                     bridge = bridge.name,
-                    "the host routes packets that its virtual machines address to it, and such packets are held to no \
-                     agreement; let a firewall drop them, or switch off forwarding of the bridge"
+                    "the host routes packets that its virtual machines address to it, and no agreement limits such \
+                     packets; let a firewall drop them, or switch off forwarding on the bridge"
                 );
             }
         }
@@ -493,11 +493,11 @@ impl Daemon {
                     Ok(()) => warn!(
                         direction = name,
                         times,
-                        "somebody else removed or changed the shaping, which is in force again"
+                        "another program removed or changed the shaping, which is in force again"
                     ),
                     Err(error) => error!(
                         direction = name,
-                        %error, "somebody else removed or changed the shaping, which cannot be put back"
+                        %error, "another program removed or changed the shaping, which cannot be restored"
                     ),
                 }
             }
@@ -596,7 +596,7 @@ impl Daemon {
         };
         for direction in &mut self.directions {
             if let Err(error) = direction.shaper.look(at) {
-                error!(interface = name, %error, "an interface cannot be looked at");
+                error!(interface = name, %error, "an interface cannot be inspected");
             }
         }
     }
@@ -626,7 +626,7 @@ impl Daemon {
             // The tree is deleted together with its interface.
             error!(
                 interface = name,
-                "the link itself came or went; start the daemon anew"
+                "the link itself appeared or disappeared; restart the daemon"
             );
             return;
         }
@@ -670,7 +670,10 @@ impl Daemon {
                 {
                     Ok(agreements)
                 } else {
-                    Err("another link, backend or direction needs a new start".to_string())
+                    Err(
+                        "restart the daemon to change the link, the backend or the direction"
+                            .to_string(),
+                    )
                 }
             }
             Err(error) => Err(error.to_string()),
@@ -678,7 +681,7 @@ impl Daemon {
         let agreements = match reloaded {
             Ok(agreements) => agreements,
             Err(reason) => {
-                error!("the new agreements are refused, and the old ones stay: {reason}");
+                error!("the new agreements are refused, and the old ones stay in force: {reason}");
                 let mut snapshot = self.shared.write();
                 snapshot.reloads_refused += 1;
                 return Ok(());

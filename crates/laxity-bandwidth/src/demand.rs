@@ -1,7 +1,7 @@
 //! Estimates the rate at which a sender would send without limits, from its counters.
 //!
-//! A sender that is held back is not heard: it delivers what it is granted, and under back-pressure
-//! its queue drops nothing. What shows is that the queue does not empty (backlog), or that it was
+//! The demand of a sender that is held back is not visible directly: it delivers its granted rate, and under
+//! back-pressure its queue drops nothing. Visible are a queue that does not empty (backlog), and a sender that was
 //! stopped for a while and has caught up since (overlimits). The estimate
 //!
 //! - doubles in every period at whose end there is a backlog, and is never below what was offered:

@@ -1,9 +1,9 @@
 //! Bandwidth agreements: which share of a link each of several virtual machines may use.
 //!
-//! [`allocate()`] is a pure function from agreements and demands to rates. Rates are whole bits a
-//! second, and every result is exact: what is given out adds up to the bit.
+//! [`allocate()`] is a pure function from agreements and demands to rates. Rates are whole bits a second, and every
+//! result is exact: the allocated rates add up to the bit.
 //!
-//! What decides, and the model of it, need nothing of a system; all else is the feature `daemon`.
+//! The allocation and its model need no operating system; the feature `daemon` has everything else.
 #![deny(unsafe_code)]
 
 #[cfg(feature = "daemon")]

@@ -172,7 +172,7 @@ impl Collector for Metrics {
             ("offered_bits_per_second", "Estimated demand", |each| {
                 each.offered_bit_s as f64
             }),
-            ("granted_bits_per_second", "What it may have now", |each| {
+            ("granted_bits_per_second", "Current allocation", |each| {
                 each.granted_bit_s as f64
             }),
             ("minimum_bits_per_second", "Agreed minimum", |each| {
@@ -181,7 +181,7 @@ impl Collector for Metrics {
             ("maximum_bits_per_second", "Agreed maximum", |each| {
                 each.maximum_bit_s as f64
             }),
-            ("present", "Whether the interface is there", |each| {
+            ("present", "Whether the interface exists", |each| {
                 f64::from(each.is_present)
             }),
             ("class", "Agreed class, 1 is the highest", |each| {
@@ -202,12 +202,12 @@ impl Collector for Metrics {
             }),
             (
                 "throttled_seconds",
-                "Had to wait with something to send",
+                "Time in which packets had to wait",
                 |each| each.throttled_ns as f64 / 1e9,
             ),
             (
                 "violations",
-                "Seconds of asking without getting the minimum",
+                "Seconds in which less than the minimum was delivered despite demand",
                 |each| each.violations as f64,
             ),
         ];
@@ -219,17 +219,17 @@ impl Collector for Metrics {
         let whole = [
             (
                 "loop_seconds",
-                "The last look at all counters",
+                "Duration of the last reading of all counters",
                 snapshot.loop_ns as f64 / 1e9,
             ),
             (
                 "loop_seconds_max",
-                "The longest look",
+                "Duration of the longest reading of all counters",
                 snapshot.loop_ns_max as f64 / 1e9,
             ),
             (
                 "link_bits_per_second",
-                "What the link carries",
+                "Rate of the link",
                 snapshot.link_bit_s as f64,
             ),
         ];
@@ -237,13 +237,17 @@ impl Collector for Metrics {
             metric(&mut encoder, name, help, &ConstGauge::new(value))?;
         }
         let counts = [
-            ("periods", "Looks", snapshot.periods),
+            ("periods", "Readings of the counters", snapshot.periods),
             (
                 "periods_missed",
-                "Looks that did not happen",
+                "Readings of the counters that were skipped",
                 snapshot.periods_missed,
             ),
-            ("reloads", "Agreements read anew", snapshot.reloads),
+            (
+                "reloads",
+                "Times that agreements were read again",
+                snapshot.reloads,
+            ),
             (
                 "reloads_refused",
                 "New agreements that were refused",
@@ -251,7 +255,7 @@ impl Collector for Metrics {
             ),
             (
                 "restored",
-                "Times that others removed or changed the shaping, which was made anew",
+                "Times that other programs removed or changed the shaping, which was restored",
                 snapshot.restored,
             ),
         ];
@@ -270,21 +274,21 @@ impl Snapshot {
         let _ = writeln!(text, "{}, {}", self.link, format_rate(self.link_bit_s));
         let _ = writeln!(
             text,
-            "a look every {:.0} ms; the last took {:.2} ms, the longest {:.2} ms",
+            "a reading every {:.0} ms; the last took {:.2} ms, the longest {:.2} ms",
             ms(self.period_ns),
             ms(self.loop_ns),
             ms(self.loop_ns_max)
         );
         let _ = writeln!(
             text,
-            "{} looks, and {} more that were due and did not happen",
+            "{} readings, and {} more that were due but skipped",
             self.periods, self.periods_missed
         );
         if self.restored > 0 {
             let times = if self.restored == 1 { "time" } else { "times" };
             let _ = writeln!(
                 text,
-                "others removed or changed the shaping; it was made anew {} {times}",
+                "other programs removed or changed the shaping; it was restored {} {times}",
                 self.restored
             );
         }
@@ -443,7 +447,7 @@ mod tests {
             assert!(line.chars().count() <= 80, "{table}");
         }
         for text in [
-            "362 looks, and 448 more",
+            "362 readings, and 448 more",
             "2 times",
             "tap123456789012",
             "absent",

@@ -90,8 +90,8 @@ fn minima_that_do_not_fit_are_admitted_with_a_warning() {
     assert_eq!(
         loaded.warnings,
         [
-            "the minima and the reserve (1.01 Gbit/s) are more than the link's 1 Gbit/s; when all \
-          ask at once 1 of 2 get less than their minimum: `batch` 390 Mbit/s"
+            "the minima and the reserve add up to 1.01 Gbit/s, more than the link's 1 Gbit/s; if all \
+          virtual machines ask at once, 1 of 2 get less than their minimum: `batch` 390 Mbit/s"
         ]
     );
 }

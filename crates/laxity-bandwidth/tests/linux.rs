@@ -613,7 +613,7 @@ fn a_link_has_one_daemon_which_keeps_its_tree() {
         assert_eq!(told(&scene), before, "{disturbance}");
         assert_eq!(snapshot.restored, times as u64 + 1, "{disturbance}");
     }
-    let said = "somebody else removed or changed the shaping";
+    let said = "another program removed or changed the shaping";
     assert!(scene.log().contains(said), "{}", scene.log());
     // Changes of other parts of the link's traffic control are ignored.
     scene.tc("qdisc add dev up0 ingress");
@@ -783,7 +783,10 @@ fn what_cannot_be_is_refused_and_nothing_is_changed() {
     assert!(!scene.tc("qdisc show dev up0").contains("htb"));
     // Shaping by another program is left alone.
     scene.tc("qdisc add dev up0 root handle 7: htb");
-    assert!(said(&three()).contains("cannot shape up0: it has a root qdisc htb 7: already"));
+    assert!(
+        said(&three())
+            .contains("cannot shape up0: it already has a root qdisc of another program, htb 7:")
+    );
     assert!(scene.tc("qdisc show dev up0").contains("htb 7:"));
     scene.tc("qdisc delete dev up0 root");
 

@@ -163,7 +163,7 @@ fn other_interfaces_are_refused() {
     let error = xen.bind(0, Some(1)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "`tap0` is no interface of a Xen backend, such as vif3.0"
+        "`tap0` is not the interface of a Xen backend, such as vif3.0"
     );
     std::fs::remove_file(socket).unwrap();
     std::fs::remove_dir_all(interfaces).unwrap();

@@ -1,4 +1,4 @@
-//! A configuration file that has been parsed, and what is read from it.
+//! A parsed configuration file, and the values read from it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -300,7 +300,7 @@ pub fn read<T: Default + for<'t> Deserialize<'t>, R>(
     Document::parse(text, name, kind)?.read(&[""; 0], resolve)
 }
 
-/// Text that a person can have written.
+/// The bytes as text: not binary, not too large, UTF-8.
 fn readable_text<'t>(bytes: &'t [u8], name: &str, kind: &FileKind) -> Result<&'t str, FileError> {
     let help = || format!("{} is text, in TOML and UTF-8", kind.with_article);
     if bytes.len() > FILE_BYTES_MAX {
@@ -311,7 +311,7 @@ fn readable_text<'t>(bytes: &'t [u8], name: &str, kind: &FileKind) -> Result<&'t
         ));
     }
     if bytes.contains(&0) {
-        let message = "this is a binary file: it has NUL bytes in it".into();
+        let message = "this is a binary file: it contains NUL bytes".into();
         return Err(FileError::whole_file(name, message, help()));
     }
     std::str::from_utf8(bytes).map_err(|error| {
@@ -321,7 +321,7 @@ fn readable_text<'t>(bytes: &'t [u8], name: &str, kind: &FileKind) -> Result<&'t
             name,
             line_and_column(&before, before.len()),
             format!(
-                "this file is not UTF-8: here is the byte 0x{:02x}",
+                "this file is not UTF-8: the byte here is 0x{:02x}",
                 invalid[0]
             ),
             help(),
@@ -329,9 +329,9 @@ fn readable_text<'t>(bytes: &'t [u8], name: &str, kind: &FileKind) -> Result<&'t
     })
 }
 
-/// The one problem of a text that is something else, such as prose, in place of all that its parser stumbled over.
+/// The only problem reported for a text that is not TOML, such as prose, in place of each of the parser's errors.
 fn no_toml(text: &str, errors: &[toml::de::Error], kind: &FileKind) -> Option<Problem> {
-    /// Somebody who writes TOML may well make fewer mistakes.
+    /// A TOML file may well have fewer mistakes.
     const ERRORS_MIN: usize = 5;
     /// A text in which one line in this many has a mistake is taken for prose; empty lines do not count.
     const LINES_FOR_ONE: usize = 4;
@@ -351,12 +351,12 @@ fn no_toml(text: &str, errors: &[toml::de::Error], kind: &FileKind) -> Option<Pr
         )),
         ..Problem::new(
             Span::new(errors[0].span().unwrap_or(0..0), 0),
-            format!("this is no TOML: {wrong} of {lines} lines are not, and this is the first"),
+            format!("this is not TOML: {wrong} of {lines} lines are not valid, and this is the first of them"),
         )
     })
 }
 
-/// The parser's message, in the words of those who write host files where these are known.
+/// The parser's message, rewritten in the terms of host files where that is known.
 fn syntax_problem(text: &str, error: &toml::de::Error) -> Problem {
     let range = error.span().unwrap_or(0..0);
     let span = Span::new(range.clone(), 0);
@@ -377,7 +377,7 @@ fn syntax_problem(text: &str, error: &toml::de::Error) -> Problem {
             Some("keep one of them".into()),
         ),
         message if message.starts_with("key with no value") => (
-            "a key without a value".into(),
+            "this key has no value".into(),
             Some("write key = value".into()),
         ),
         message => (message.into(), None),

@@ -1,5 +1,5 @@
-//! Files that somebody has named are read within a limit, and only if they are regular files: what a device or a FIFO
-//! gives may never come, or never end.
+//! Reads the files that a user names: up to a limit, and only regular files, since a device or a FIFO may give nothing,
+//! or never end.
 
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, IsTerminal as _, Read};

@@ -1,4 +1,4 @@
-//! The kinds of files that Laxity reads, and how a file of one kind is told from another.
+//! The kinds of files that Laxity reads, and the recognition of each.
 
 use crate::problem::Problem;
 use crate::tree::{Node, Value};

@@ -58,7 +58,7 @@ fn put(root: &mut Node, path: &str, base: usize, value: Node) -> Result<(), Prob
                 let span = Span::new(at..at + step.len(), base);
                 if step.is_empty() {
                     return Err(Problem {
-                        help: Some("keys are joined by single dots: domain.control.budget".into()),
+                        help: Some("join keys by single dots: domain.control.budget".into()),
                         ..Problem::new(Span::new(at..at, base), "a key is missing in this override")
                     });
                 }

@@ -1,6 +1,6 @@
 //! Documents that are put together from pieces of others, and written as text.
 //!
-//! A piece keeps its place: what is wrong with the document that it is put into is shown where the piece was written.
+//! A piece keeps its place: problems of the document that it is put into are shown where the piece was written.
 
 use std::fmt::Write;
 use std::sync::Arc;

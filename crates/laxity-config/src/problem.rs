@@ -1,4 +1,4 @@
-//! What is wrong with a file, where, and what would be right.
+//! Problems of a file: the message, the place, and the remedy of each.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! Quantities with units other than times, such as rates and sizes, and parts of a whole.
+//! Quantities with units other than times, such as rates and sizes, and fractions.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -165,7 +165,7 @@ impl<Q: Quantity> JsonSchema for Measured<Q> {
     }
 }
 
-/// A part of a whole, 0 to 1: a number, or a percentage.
+/// A fraction, 0 to 1: a number, or a percentage.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Part(pub f64);
 
@@ -177,7 +177,7 @@ impl<'de> Deserialize<'de> for Part {
             type Value = Part;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a part of a whole, such as 0.01 or \"1 %\"")
+                formatter.write_str("a fraction, such as 0.01 or \"1 %\"")
             }
 
             fn visit_f64<E: Error>(self, part: f64) -> Result<Part, E> {

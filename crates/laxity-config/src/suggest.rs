@@ -1,4 +1,4 @@
-//! What someone may have meant.
+//! Suggestions for misspelt words.
 
 /// The candidate nearest to `word`, if one is near.
 pub fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {

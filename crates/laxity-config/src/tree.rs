@@ -1,9 +1,9 @@
-//! A TOML document as a tree that knows where everything stands, and its serde deserializer.
+//! A TOML document as a tree in which every value has its place, and its serde deserializer.
 //!
-//! The deserializer differs from those of other formats in two ways. It does not stop at the first problem: whatever
-//! does not fit is reported to [`Problems`] with its place, and a [`Field`] takes the failure and carries on, so that
-//! one look at a file finds everything that is wrong with it. And a field whose name begins with a dollar sign is a
-//! group: a struct whose keys stand in the table itself, among the other keys.
+//! The deserializer differs from those of other formats in two ways. It does not stop at the first problem: every value
+//! that does not fit is reported to [`Problems`] with its place, and a [`Field`] takes the failure and continues, so
+//! that one pass finds all problems of a file. And a field whose name begins with a dollar sign is a group: a struct
+//! whose keys stand in the table itself, among the other keys.
 //!
 //! Cloning a tree is cheap (the nodes are shared) and changing one copies the path to the change
 //! only: a sweep parses its host file once and applies overrides thousands of times.

@@ -1,7 +1,7 @@
 //! Quantities as people write them: times with a unit, whole numbers within bounds, percentages.
 //!
-//! The types hold only what is within their bounds. Their refusals are predicates and, after a line
-//! break, the help, as `tree::Refusal` says.
+//! The types hold only values within their bounds. Their refusals are predicates and, after a line break, the help, as
+//! `tree::Refusal` says.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -153,7 +153,7 @@ fn unit_refusal(number: &str, unit: &str, usual_ns: i64) -> String {
         return format!("has no unit: \"{number}\"\nwrite \"{number} {usual}\", say; {UNIT_LIST}");
     }
     if unit.starts_with(',') {
-        return format!("has a comma in it\nwrite a decimal point: \"2.5 {usual}\"; {UNIT_LIST}");
+        return format!("contains a comma\nwrite a decimal point: \"2.5 {usual}\"; {UNIT_LIST}");
     }
     let lowercase = unit.to_lowercase();
     // A line break would end the message.

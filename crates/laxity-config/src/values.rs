@@ -61,7 +61,7 @@ impl<'de> Deserialize<'de> for Name {
                 let help = "a name is made of letters, digits, `-`, `_` and `.`";
                 Err(E::custom(match text.chars().find(|c| !allowed(*c)) {
                     None => format!("is empty\n{help}"),
-                    Some(wrong) => format!("cannot have {wrong:?} in it\n{help}"),
+                    Some(wrong) => format!("cannot contain {wrong:?}\n{help}"),
                 }))
             }
         }

@@ -1,4 +1,4 @@
-//! What Laxity's daemons share: control sockets, metrics, logs, and how they end.
+//! The common part of Laxity's daemons: control sockets, metrics, logs and shutdown.
 #![forbid(unsafe_code)]
 
 use std::fmt;

@@ -129,7 +129,7 @@ pub fn serve_unix(
     serve(name, DEADLINE, accept, move |connection| {
         let user = getsockopt(&connection.socket, PeerCredentials)?.uid();
         if user != 0 && user != nix::unistd::geteuid().as_raw() {
-            tracing::warn!(user, "a stranger asked, and got no answer");
+            tracing::warn!(user, "a request of another user was refused");
             return Ok(());
         }
         answer(connection)

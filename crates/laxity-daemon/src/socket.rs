@@ -43,7 +43,7 @@ pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile), String> {
     let failed = |error: io::Error| format!("cannot listen on {}: {error}", path.display());
     if UnixStream::connect(path).is_ok() {
         return Err(format!(
-            "a daemon answers on {} already; stop it, or give this one another --socket",
+            "another daemon answers on {}; stop it, or give this one another --socket",
             path.display()
         ));
     }
@@ -58,8 +58,7 @@ pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile), String> {
         Ok(there) if is_own_socket(&there) => fs::remove_file(path).map_err(failed)?,
         Ok(_) => {
             return Err(format!(
-                "cannot listen on {}: there is something else than a socket of this user; remove it, or give another \
-                 --socket",
+                "cannot listen on {}: it exists and is not a socket of this user; remove it, or give another --socket",
                 path.display()
             ));
         }
@@ -136,7 +135,7 @@ mod tests {
         symlink(&text, &link).unwrap();
         for path in [&text, &link, &directory.0] {
             let refused = listen(path).unwrap_err();
-            assert!(refused.contains("something else"), "{refused}");
+            assert!(refused.contains("is not a socket"), "{refused}");
         }
         assert_eq!(fs::read_to_string(&text).unwrap(), "dear");
         if nix::unistd::geteuid().is_root() {
@@ -144,7 +143,7 @@ mod tests {
             drop(UnixListener::bind(&path).unwrap());
             const NOBODY: u32 = 65_534;
             std::os::unix::fs::chown(&path, Some(NOBODY), None).unwrap();
-            assert!(listen(&path).unwrap_err().contains("something else"));
+            assert!(listen(&path).unwrap_err().contains("is not a socket"));
         }
         // A file that has replaced the daemon's socket stays at the end.
         let path = directory.0.join("ours.sock");

@@ -1,4 +1,4 @@
-//! From a host with open values to the values.
+//! The design of a host: the values for its open keys.
 
 use laxity_host::{Domain, Host, Open, OpenDomain, Policy};
 use rayon::prelude::*;
@@ -202,7 +202,7 @@ pub fn refusal_of_fleet(host: &Host, open: &Open) -> Option<Refusal> {
     Some(Refusal {
         path: "host.policy".into(),
         message: format!(
-            "a fleet's guests are placed on CPUs of their own, which under the {policy} policy guarantees no deadline"
+            "a fleet's guests are placed on dedicated CPUs, which guarantees no deadline under the {policy} policy"
         ),
         help: "write \"deferrable\", say, or design each host by itself".into(),
     })
@@ -221,7 +221,7 @@ pub fn refusal(host: &Host, open: &Open) -> Option<Refusal> {
     if let Some(path) = open.others.first() {
         return refused(
             path.clone(),
-            format!("nothing is known that would tell `{path}`"),
+            format!("`laxity design` cannot find a value for `{path}`"),
             "write a value; budget, period, priority, affinity and policy may be open",
         );
     }
@@ -233,14 +233,11 @@ pub fn refusal(host: &Host, open: &Open) -> Option<Refusal> {
         );
         let why = match policy.is_model() {
             true => format!("analysis has no bound for the {} policy", policy.name()),
-            false => format!(
-                "the {} policy gives no VCPU a budget of its own",
-                policy.name()
-            ),
+            false => format!("the {} policy gives VCPUs no budgets", policy.name()),
         };
         return refused(
             path.into(),
-            format!("{why}, and guarantees no deadline"),
+            format!("{why}, so no deadline is guaranteed"),
             help,
         );
     }
@@ -250,7 +247,7 @@ pub fn refusal(host: &Host, open: &Open) -> Option<Refusal> {
         let path = format!("{}.{key}", open.domains[number].path);
         let help = match key {
             "extratime" => "leave it out",
-            _ => "let two domains have the same CPUs or none in common",
+            _ => "let two domains share all of their CPUs or none",
         };
         return refused(path, why, help);
     }
@@ -259,10 +256,10 @@ pub fn refusal(host: &Host, open: &Open) -> Option<Refusal> {
         return refused(
             format!("{}.workload", of.path),
             format!(
-                "analysis has no bound on how often {} wakes, which packets or pauses decide",
+                "analysis has no bound on how often {} wakes, because that depends on packets or pauses",
                 domain.name
             ),
-            "leave it out, or ask `laxity sweep` and `laxity capacity`, which simulate",
+            "leave it out, or use `laxity sweep` and `laxity capacity`, which simulate",
         );
     }
     let fetches =
@@ -270,8 +267,9 @@ pub fn refusal(host: &Host, open: &Open) -> Option<Refusal> {
     if let Some((_, of)) = domains().find(fetches) {
         return refused(
             format!("{}.working-set", of.path),
-            "analysis does not know what a cold cache costs, and guarantees no deadline".into(),
-            "leave it out, and let the costs of a context switch stand for it",
+            "analysis has no bound on the cost of a cold cache, so it guarantees no deadline"
+                .into(),
+            "leave it out, and include it in the costs of a context switch",
         );
     }
     let is_idle =
@@ -280,7 +278,7 @@ pub fn refusal(host: &Host, open: &Open) -> Option<Refusal> {
         return refused(
             of.path.clone(),
             format!(
-                "nothing tells how much {} needs: it has no tasks, and no budget and period",
+                "the demand of {} is unknown: it has neither tasks nor a budget and a period",
                 domain.name
             ),
             "write its budget and period, or its tasks",
@@ -310,7 +308,7 @@ fn refused_growth(host: &Host, open: &Open, request: Request) -> Option<Refusal>
     Some(Refusal {
         path: format!("{}.tasks.{}.cost", of.path, task.name),
         message: format!(
-            "with every cost {factor} times what it is, {}/{} takes longer than its deadline",
+            "with every cost multiplied by {factor}, {}/{} takes longer than its deadline",
             domain.name, task.name
         ),
         help: format!("ask for less than {most:.4}"),

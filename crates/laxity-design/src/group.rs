@@ -1,4 +1,4 @@
-//! Groups of domains that share CPUs, and what their budgets are of these.
+//! Groups of domains that share CPUs, and the part of the CPUs that their budgets reserve.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use laxity_host::{Domain, Host, Open, OpenDomain};
 pub(crate) struct Group {
     /// The host with the domains of the group alone.
     pub host: Host,
-    /// What each of these leaves open.
+    /// The open values of each domain of the group.
     pub open: Vec<OpenDomain>,
     /// The number of each in the whole host.
     pub numbers: Vec<usize>,
@@ -133,7 +133,7 @@ pub(crate) fn retain(
     }
 }
 
-/// The part of one CPU that a domain's budgets are.
+/// The part of one CPU that a domain's budgets reserve.
 pub(crate) fn share(domain: &Domain) -> f64 {
     let parameters = &domain.parameters;
     let vcpus = domain.vcpus.len() as f64;

@@ -1,8 +1,8 @@
-//! Budgets, periods and priorities of whole hosts: the analysis of [`laxity_analysis`] the other way round.
+//! Budgets, periods and priorities of whole hosts: the inverse of the analysis of [`laxity_analysis`].
 //!
 //! [`design`] takes a host with open values and finds the values with which every deadline is guaranteed and the
-//! budgets together are least. It asks [`laxity_analysis::is_guaranteed`] of everything it tries, so that it gets
-//! better when the analysis does, and never claims more.
+//! budgets together are least. It checks every candidate with [`laxity_analysis::is_guaranteed`]: it improves with the
+//! analysis, and never claims more than it.
 //!
 //! - `periods`: which periods are worth trying, and the least budget at each: the interface synthesis of Shin and Lee
 //!   (RTSS 2003; ACM TECS 2008), with the costs of context switches, which make short periods expensive. As in their

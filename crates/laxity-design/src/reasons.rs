@@ -1,4 +1,4 @@
-//! What binds a design, what may still grow, and what other choices cost.
+//! The reasons for a design: binding deadlines and costs, the growth that it allows, and the cost of other choices.
 
 use laxity_analysis::{is_accepted, is_guaranteed};
 use laxity_host::{Host, Open};
@@ -17,7 +17,8 @@ const COMPARED_MAX: usize = 16;
 /// Points of the front between no room and the most.
 const FRONT_STEPS: i32 = 4;
 
-/// What is relaxed to see whether it binds: a deadline is a twentieth longer, a cost a twentieth less.
+/// The relative relaxation that shows whether a deadline or a cost binds: a deadline is a twentieth longer, a cost a
+/// twentieth less.
 const RELAXED: f64 = 0.05;
 
 /// What limits a budget.
@@ -41,7 +42,7 @@ pub struct Binding {
     pub task: String,
     /// Its deadline.
     pub deadline_ns: i64,
-    /// What binds: each, if relaxed by a twentieth, lets the budget be less.
+    /// The binding limits: each allows a smaller budget if it is relaxed by a twentieth.
     pub limits: Vec<Limit>,
 }
 
@@ -58,12 +59,12 @@ pub struct Room {
     pub most_ns: i64,
 }
 
-/// What another choice would have cost.
+/// The cost of another choice.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Alternative {
     /// The choice: a policy, or `any-phase`.
     pub choice: String,
-    /// The part of all CPUs' time that its budgets would be; `None` if nothing was found that holds.
+    /// The part of all CPUs' time that its budgets would reserve; `None` if no sufficient budgets were found.
     pub cpu_share: Option<f64>,
 }
 
@@ -133,8 +134,8 @@ fn binding(group: &Group, number: usize) -> Option<Binding> {
     })
 }
 
-/// How much each task may grow with the budgets as they are. A domain's budget protects the others, so that only its
-/// own deadlines are asked about, unless the others hold only because it asks for less than its budget.
+/// The growth that the budgets allow each task. A domain's budget protects other domains, so only the deadlines of the
+/// domain itself are checked, unless other domains meet theirs only because the domain uses less than its budget.
 pub(crate) fn rooms(groups: &[Group]) -> Vec<Room> {
     groups
         .par_iter()

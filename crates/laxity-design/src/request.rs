@@ -1,25 +1,25 @@
-//! What is asked of a design, and the host that it is asked of.
+//! A request for a design, and the host prepared for it.
 
 use std::sync::LazyLock;
 
 use laxity_host::{Host, Open, Policy, Substrate};
 
-/// What a design is to be best at.
+/// The objective of a design.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Aim {
-    /// The budgets together are to be least.
+    /// The least sum of budgets.
     #[default]
     LeastTime,
-    /// They are to be least with which every cost may be this factor greater.
+    /// The least sum of budgets with which every cost may be this factor greater.
     Room(f64),
-    /// Every cost may be the same factor greater, as great as can be.
+    /// The greatest factor by which every cost may be greater.
     MostRoom,
 }
 
-/// What is asked of a design.
+/// A request for a design.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Request {
-    /// What it is to be best at.
+    /// The objective.
     pub aim: Aim,
     /// Whether the guarantee must hold for any offsets of the tasks. Otherwise the offsets of the file count: a task
     /// that arrives only when its VCPU's budget is replenished does not wait for it.
@@ -68,7 +68,7 @@ pub(crate) fn with_policy(host: &Host, policy: Policy) -> Host {
     }
 }
 
-/// The host as analysis is to see it: an offset of 1 ns is in step with no period.
+/// The host prepared for analysis: an offset of 1 ns is in step with no period.
 pub(crate) fn prepared(host: &Host, request: Request) -> Host {
     let mut host = host.clone();
     if request.any_phase {

@@ -33,7 +33,7 @@ const ROUNDS_MAX: usize = 16;
 /// Factors by which each period is changed in the end.
 const REFINEMENTS: [f64; 8] = [0.8, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.25];
 
-/// How much may be tried.
+/// Limits of the search.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     /// Analyses of one domain, each times the number of domains on its CPU.
@@ -48,7 +48,7 @@ impl Effort {
         periods: 64,
     };
 
-    /// For what is asked many times.
+    /// For searches that are repeated many times.
     pub fn less(self) -> Effort {
         Effort {
             analyses: self.analyses / 12,
@@ -56,7 +56,7 @@ impl Effort {
         }
     }
 
-    /// For whether so many domains hold, asked many times: beyond a few, the periods that cost least decide it.
+    /// For repeated checks whether `domains` domains hold: beyond a few domains, only the cheapest periods are tried.
     pub fn least(self, domains: usize) -> Effort {
         let less = self.less();
         match domains {
@@ -68,7 +68,7 @@ impl Effort {
         }
     }
 
-    /// For each of so many groups.
+    /// The limits for each of `groups` groups.
     pub fn among(self, groups: usize) -> Effort {
         match groups {
             0 | 1 => self,

@@ -1,4 +1,4 @@
-//! What Linux's SCHED_DEADLINE admits: `docs/explanation/policies.md`, "Deadline".
+//! The admission test of Linux's SCHED_DEADLINE: `docs/explanation/policies.md`, "Deadline".
 
 use laxity_config::{Problem, Problems, Span};
 
@@ -24,14 +24,12 @@ pub(crate) fn check(domains: &[Domain], spans: &[Span], problems: &Problems) {
         };
         if let Some(earlier) = (0..later).find(overlaps) {
             problems.push(Problem {
-                help: Some(
-                    "under deadline two domains have the same CPUs or none in common".into(),
-                ),
-                related: Some((spans[earlier], "the other one")),
+                help: Some("under deadline two domains share all of their CPUs or none".into()),
+                related: Some((spans[earlier], "the other domain")),
                 ..Problem::new(
                     spans[later],
                     format!(
-                        "domain `{}` may run on some of the CPUs of domain `{}`, and not on the same",
+                        "domains `{}` and `{}` share some of their CPUs, but not all",
                         domains[later].name, domains[earlier].name
                     ),
                 )
@@ -53,7 +51,7 @@ pub(crate) fn check(domains: &[Domain], spans: &[Span], problems: &Problems) {
             let percent = 100.0 * needed as f64 / BANDWIDTH_UNIT as f64;
             let plural = if cpus == 1 { "CPU" } else { "CPUs" };
             let message = format!(
-                "with domain `{}` the budgets are {percent:.1} % of a CPU, and deadline admits {} % on {cpus} {plural}",
+                "with domain `{}` the budgets add up to {percent:.1} % of a CPU, but deadline admits {} % on {cpus} {plural}",
                 domains[later].name,
                 ADMITTED_PERCENT * cpus,
             );

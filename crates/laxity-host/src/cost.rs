@@ -203,8 +203,8 @@ pub(crate) fn cost(choice: &Field<CostChoice>, problems: &Problems) -> Cost {
         {
             let (low, high) = (format_duration(low.ns), format_duration(high.ns));
             problems.push(Problem {
-                help: Some("quantiles ascend: median, p99, max".into()),
-                related: Some((high_span, "this one")),
+                help: Some("write quantiles in ascending order: median, p99, max".into()),
+                related: Some((high_span, "the higher quantile")),
                 ..Problem::new(
                     low_span,
                     format!("`{low_name}` ({low}) is above `{high_name}` ({high})"),

@@ -1,4 +1,4 @@
-//! What the schema says of the policies' parameters, from their table.
+//! The schema's descriptions of the policies' parameters, made from their table.
 
 use laxity_config::{format_duration, suggest};
 use laxity_policies::{Facts, ParameterKind};

@@ -53,7 +53,7 @@ pub(crate) struct File {
 
 /// A described host: CPUs, a policy, domains with their guests.
 ///
-/// Hosts come out of [`load`](crate::load), so that what the comments of the fields state holds. Times are nanoseconds.
+/// [`load`](crate::load) makes hosts, and checks what the comments of the fields state. Times are nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Host {
     /// The duration of a run; at least 1.
@@ -66,11 +66,11 @@ pub struct Host {
     pub policy: Policy,
     /// The policy's instance-wide settings.
     pub settings: Settings,
-    /// What scheduling itself costs.
+    /// The costs of scheduling itself.
     pub costs: Costs,
     /// The virtual machines, in the order of the file; at least one.
     pub domains: Vec<Domain>,
-    /// The caches. May be empty: nothing is lost when a VCPU goes elsewhere.
+    /// The caches. May be empty: a VCPU then loses nothing when it migrates.
     pub caches: Vec<Cache>,
     /// The network; there if there are calls.
     pub network: Option<Network>,
@@ -80,14 +80,14 @@ pub struct Host {
     pub profiles: Vec<Profile>,
 }
 
-/// Network cards, what packets cost, and what holds for what is sent.
+/// Network cards, the CPU time for packets, and the agreements and the protection that apply to sent packets.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Network {
     /// The cards; at least one.
     pub nics: Vec<Nic>,
     /// The driver domain, if there is one. There is one, unless every server has a card of its own.
     pub driver: Option<usize>,
-    /// What packets cost.
+    /// The CPU time for packets.
     pub costs: NetworkCosts,
     /// Agreements about the driver domain's cards, if there are any.
     pub link: Option<Link>,

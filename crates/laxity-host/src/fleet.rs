@@ -1,8 +1,8 @@
-//! The fleet file: many hosts, the guests that are placed on them, and what holds between them.
+//! The fleet file: many hosts, the guests that are placed on them, and the constraints between them.
 //!
-//! A guest is a `[[domain]]` of a host file with a few keys more, and a host is a `[host]`. [`Fleet::host`] therefore
-//! makes a host file of one host and the guests on it, from the pieces of the fleet file: what is wrong with it is
-//! shown where it stands in the fleet file.
+//! A guest is a `[[domain]]` of a host file with a few more keys, and a host is a `[host]`. [`Fleet::host`] therefore
+//! makes a host file of one host and the guests on it from pieces of the fleet file, and its problems are shown at
+//! their places in the fleet file.
 
 use std::collections::HashMap;
 
@@ -92,7 +92,7 @@ struct FleetHostTable {
 )]
 #[schemars(extend("required" = ["name"]))]
 struct GuestTable {
-    /// The host where the guest is today. By default it is nowhere yet.
+    /// The host where the guest is today. By default it is not placed yet.
     host: Field<Name>,
     /// The hosts that may have the guest or its standby. By default all.
     #[schemars(extend("minItems" = 1))]
@@ -102,7 +102,7 @@ struct GuestTable {
     protected: Field<Flag>,
     /// The host where the guest's standby is today. A guest that has one is protected.
     standby: Field<Name>,
-    /// The rate that the guest's agreement promises it of its host's link. By default nothing.
+    /// The minimum rate on its host's link in the guest's agreement. By default 0.
     minimum: Field<Measured<BitRate>>,
     /// The number of streams of voice through the guest, which is then a media server with a network card of its own.
     /// Its budget and period are found by simulation where they are not given. By default none.
@@ -112,7 +112,7 @@ struct GuestTable {
     domain: DomainTable,
 }
 
-/// Guests no two of which may run on one host, also after the failure of a host.
+/// Guests of which no two may share a host, even after the failure of a host.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(
     default,
@@ -147,9 +147,9 @@ pub struct FleetHost {
 pub struct FleetGuest {
     /// The name, unique in the fleet.
     pub name: String,
-    /// Where it is today.
+    /// The host where it is today.
     pub host: Option<usize>,
-    /// Where its standby is today; not where it is itself.
+    /// The host of its standby today, which is another one.
     pub standby: Option<usize>,
     /// Whether it has a standby.
     pub protected: bool,
@@ -193,13 +193,13 @@ struct Pieces {
     callers: Vec<Piece>,
 }
 
-/// What a guest with calls does, unless its file says more.
+/// The workload of a guest with calls, unless the file gives one.
 const MEDIA_SERVER: &str = "workload = { kind = \"media-server\" }";
 
-/// What a guest with calls does at worst.
+/// The workload of a guest with calls in the worst case.
 const CPU_BOUND: &str = "workload = { kind = \"cpu-bound\" }";
 
-/// A guest that needs next to nothing.
+/// A guest with negligible load.
 const ANY_GUEST: &str =
     "name = \"any\"\ntasks = [{ name = \"any\", cost = \"1 us\", period = \"1 s\" }]";
 
@@ -217,7 +217,7 @@ impl Fleet {
     ///
     /// # Errors
     ///
-    /// All that is wrong, with places and what would be right.
+    /// All problems, each with its place and a remedy.
     pub fn load(
         text: &[u8],
         name: &str,
@@ -389,7 +389,7 @@ fn resolve(
     }
 }
 
-/// The elements of a list that are right.
+/// The valid elements of a list.
 fn given<T>(list: &Field<List<T>>) -> Vec<(&T, Span)> {
     let list = list.value.iter().flat_map(|list| &list.0);
     list.filter_map(Field::given).collect()
@@ -427,7 +427,7 @@ fn pieces(document: &laxity_config::Document) -> Pieces {
     }
 }
 
-/// What has a name, for what refers to it.
+/// Named tables, for keys that refer to them.
 struct Names<'f> {
     what: &'static str,
     numbers: HashMap<&'f str, usize>,
@@ -487,7 +487,7 @@ fn guest(table: &GuestTable, span: Span, names: &Names<'_>, problems: &Problems)
             related: Some((host_span, "the guest itself")),
             ..Problem::new(
                 standby_span,
-                format!("the standby of {title} is where {title} is"),
+                format!("the standby of {title} is on the same host as the guest"),
             )
         });
     }
@@ -496,7 +496,7 @@ fn guest(table: &GuestTable, span: Span, names: &Names<'_>, problems: &Problems)
         let help = "leave one of them out: a guest with a standby is protected";
         problems.report(
             place,
-            format!("{title} has a standby and is not protected"),
+            format!("{title} has a standby, but it is not protected"),
             help,
         );
     }
@@ -517,7 +517,7 @@ fn guest(table: &GuestTable, span: Span, names: &Names<'_>, problems: &Problems)
             let help = "name another host for its standby";
             problems.report(
                 place,
-                format!("{title} is protected and may be on one host only"),
+                format!("{title} is protected, but `hosts` allows only one host"),
                 help,
             );
         }
@@ -532,7 +532,7 @@ fn guest(table: &GuestTable, span: Span, names: &Names<'_>, problems: &Problems)
         (table.streams.value, table.domain.workload.span, kind)
         && kind != WorkloadKind::MediaServer
     {
-        let message = format!("{title} has streams and is no media-server");
+        let message = format!("{title} has streams, but it is not a media server");
         let help = "leave the workload out, or give it kind = \"media-server\"";
         problems.report(place, message, help);
     }
@@ -565,7 +565,7 @@ fn apart(
     if missing || table.guests.value.is_some() && list.len() < 2 {
         let help = "write guests = [\"one\", \"other\"], say";
         let place = table.guests.span.unwrap_or(span);
-        problems.report(place, "what is apart are at least two guests", help);
+        problems.report(place, "`[[apart]]` needs at least two guests", help);
     }
     let mut first = HashMap::new();
     for (Name(name), span) in list.iter().filter_map(Field::given) {
@@ -573,7 +573,7 @@ fn apart(
             problems.push(Problem {
                 help: Some("name each guest once".into()),
                 related: Some((first, "the first time")),
-                ..Problem::new(span, format!("guest `{name}` is apart from itself"))
+                ..Problem::new(span, format!("guest `{name}` is named twice"))
             });
         }
     }

@@ -1,12 +1,10 @@
 //! The host file: types, units, defaults, validation with line and column.
 //!
-//! [`load`] makes a [`Host`] of the text of a host file, or says what is wrong with it and what
-//! would be right. A host that comes out is complete and sound: every value is there, in base
-//! units, and fits the others.
+//! [`load`] makes a [`Host`] of the text of a host file, or returns its problems with their remedies. A host that comes
+//! out is complete and sound: every value is there, in base units, and fits the others.
 //!
-//! The way through the crate: a file of `sections` has what may be written in a section, what comes of it, and the
-//! section's checks. `file` lists the sections, and `order` resolves them one after the other and checks what must fit
-//! between them.
+//! The way through the crate: a file of `sections` has the table of a section, its model, and its checks. `file` lists
+//! the sections, and `order` resolves them one after the other and checks what must fit between them.
 //!
 //! ```
 //! let text = r#"
@@ -75,7 +73,7 @@ pub const HOUR_NS: i64 = laxity_config::HOUR_NS;
 ///
 /// # Errors
 ///
-/// All that is wrong, with places and what would be right.
+/// All problems, each with its place and a remedy.
 pub fn load(
     text: impl AsRef<[u8]>,
     name: &str,

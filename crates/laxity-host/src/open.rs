@@ -86,7 +86,7 @@ pub(crate) fn open_values(keys: &[OpenKey], file: &File, root: Span, problems: &
     for (table, span) in domains.tables.iter().filter(|(table, _)| table.is_drawn()) {
         problems.report(
             table.tasks.span.unwrap_or(*span),
-            "drawn tasks are others with each seed, and values are found for certain tasks",
+            "drawn tasks change with the seed, but values can be found only for fixed tasks",
             "write the tasks",
         );
     }

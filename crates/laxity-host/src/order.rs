@@ -1,9 +1,7 @@
-//! From what is written to what is meant: the sections in the order in which they need each other, and the checks
-//! between sections.
+//! The resolution of a host file: its sections in the order of their dependencies, and the checks between sections.
 //!
-//! Everything is looked at, whatever was wrong before it; a value that is missing or wrong is
-//! reported and stands as some harmless value from then on, because the host is not given out
-//! if anything was reported.
+//! All sections are checked, whatever was wrong before. A missing or wrong value is reported and replaced by a harmless
+//! one, since no host is returned if anything was reported.
 
 use laxity_config::{Field, Name, Problems, Span};
 use laxity_policies::{Policy, VCPUS_MAX};
@@ -176,7 +174,7 @@ fn all_take_part(file: &File, domains: &Domains<'_>, problems: &Problems) {
             continue;
         };
         if file.calls.is_absent() {
-            let message = format!("{} waits for calls, and there are none", table.title());
+            let message = format!("{} waits for calls, but there are none", table.title());
             problems.report(span, message, "add [calls] with streams = 100, say");
         } else if (file.calls.value.as_ref()).is_some_and(|calls| !names(calls, key, table)) {
             problems.report(
@@ -208,9 +206,9 @@ fn packets_are_there(file: &File, has_packets: bool, problems: &Problems) {
          rate = \"800 Mbit/s\" }";
     let link = file.link.given().map(|(_, span)| span);
     let protect = file.protect.given().map(|(_, span)| span);
-    let no_agreement = "there are no packets to agree about without calls and senders";
-    let no_card = "network cards are of no use without calls and senders";
-    let no_server = "protection is for servers, and without calls there are none";
+    let no_agreement = "agreements have no effect without calls and senders";
+    let no_card = "network cards have no effect without calls and senders";
+    let no_server = "protection is for servers, and a host without calls has none";
     for (span, is_useful, message, help) in [
         (file.nic.span, has_packets, no_card, PACKETS),
         (link, has_packets, no_agreement, PACKETS),
@@ -269,13 +267,13 @@ fn drawing(
         }
         return None;
     };
-    // Unless someone meant to and wrote it wrong.
+    // An invalid value was reported already.
     let is_wrong = |table: &DomainTable| !table.tasks.is_absent() && table.tasks.value.is_none();
     if first_drawn.is_none() && !domains.tables.iter().any(|(table, _)| is_wrong(table)) {
-        let help = "write tasks = \"drawn\" in the domains that are to get such tasks";
+        let help = "write tasks = \"drawn\" in each domain that should get drawn tasks";
         problems.report(
             span,
-            "`[draw]` is of no use: no domain has its tasks drawn",
+            "`[draw]` has no effect: no domain has drawn tasks",
             help,
         );
     }

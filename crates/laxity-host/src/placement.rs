@@ -1,4 +1,4 @@
-//! Where VCPUs and tasks start: worst fit.
+//! The initial placement of VCPUs and tasks: worst fit.
 //!
 //! Loads are compared as integers, so that every machine places the same way: a ratio is its
 //! numerator × 2^60 / denominator, rounded down, and equal ratios are equal.

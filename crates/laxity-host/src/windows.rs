@@ -1,4 +1,4 @@
-//! What Xen's arinc653 can be given: `docs/explanation/policies.md`, "Arinc653".
+//! The windows that Xen's arinc653 accepts: `docs/explanation/policies.md`, "Arinc653".
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(crate) fn check(domains: &[Domain], tables: &[(&DomainTable, Span)], problem
                     "with domain `{}` CPU {cpu} has windows of more than {VCPUS_MAX} VCPUs",
                     domains[last_straw].name
                 ),
-                "arinc653 has room for no more: give some to other CPUs",
+                "arinc653 supports no more on one CPU: move some to other CPUs",
             );
             return;
         }
@@ -67,15 +67,15 @@ fn overlap_problem(
             "domain `{}` has two VCPUs on CPU {cpu}, whose windows are the same",
             name(later)
         );
-        let help = "under arinc653 give each VCPU a CPU of its own, or a domain";
+        let help = "give each VCPU a separate CPU or a separate domain";
         return Problem {
             help: Some(help.into()),
             ..Problem::new(place(later), message)
         };
     }
     let help = phase_ns.map_or_else(
-        || "no phase helps: write lower budgets, or periods of which one divides the other".into(),
-        |ns| format!("phase = \"{}\" is clear of that one", format_duration(ns)),
+        || "no phase avoids the overlap: write lower budgets, or periods that are multiples of each other".into(),
+        |ns| format!("phase = \"{}\" avoids the overlap", format_duration(ns)),
     );
     let message = format!(
         "on CPU {cpu} windows of domain `{}` overlap those of domain `{}`",

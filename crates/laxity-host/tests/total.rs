@@ -214,11 +214,11 @@ fn what_is_no_text_is_refused() {
     };
     assert_eq!(
         said(b"\x7fELF\x02\0\0\0"),
-        (1, 1, "this is a binary file: it has NUL bytes in it".into())
+        (1, 1, "this is a binary file: it contains NUL bytes".into())
     );
     assert_eq!(
         said(b"seed = 1\nname = \"\xe9t\xe9\""),
-        (2, 9, "this file is not UTF-8: here is the byte 0xe9".into())
+        (2, 9, "this file is not UTF-8: the byte here is 0xe9".into())
     );
     let huge = vec![b'#'; FILE_BYTES_MAX + 1];
     assert_eq!(

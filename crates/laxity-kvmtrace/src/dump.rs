@@ -1,4 +1,4 @@
-//! From the bytes of a dump to what happened, CPU by CPU.
+//! The decoder of a dump: bytes become events, CPU by CPU.
 
 use crate::error::KvmError;
 use crate::events::{Formats, Threads, read_pages};
@@ -91,7 +91,7 @@ fn texts<'a>(input: &mut Input<'a>) -> Result<Vec<&'a str>, KvmError> {
     for _ in 0..count {
         let bytes = input.word("a format")? as usize;
         let text = std::str::from_utf8(input.take(bytes, "a format")?);
-        texts.push(text.map_err(|_| damaged("a format that is no text".into()))?);
+        texts.push(text.map_err(|_| damaged("a format that is not text".into()))?);
     }
     Ok(texts)
 }

@@ -1,4 +1,4 @@
-//! From the pages of a CPU's buffer to what happened there.
+//! The decoder of a CPU's buffer: pages become events.
 
 use crate::error::KvmError;
 use crate::format::{Field, Format, TextField};
@@ -40,7 +40,7 @@ impl<'a> Threads<'a> {
             for (place, &thread) in places.zip(threads) {
                 if thread < 1 || by_number.insert(thread.into(), place).is_some() {
                     return Err(KvmError::Run(format!(
-                        "thread {thread} of domain {name} is no thread, or another VCPU's, too"
+                        "thread {thread} of domain {name} is not a thread, or also belongs to another VCPU"
                     )));
                 }
             }

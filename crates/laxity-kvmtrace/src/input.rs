@@ -79,7 +79,7 @@ impl<'a> Input<'a> {
         self.take(1, what)?;
         std::str::from_utf8(text).map_err(|_| KvmError::Damaged {
             offset,
-            reason: format!("{what} is no text"),
+            reason: format!("{what} is not text"),
         })
     }
 }

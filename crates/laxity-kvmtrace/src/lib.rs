@@ -1,4 +1,4 @@
-//! From the trace buffers of a Linux host and the guests' reports of their jobs to the project's own trace.
+//! Converts the trace buffers of a Linux host, and the guests' reports of their jobs, to the project's own trace.
 //!
 //! # What is read
 //!

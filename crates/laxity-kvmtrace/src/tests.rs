@@ -234,7 +234,7 @@ fn what_is_wrong_is_said() {
         import(&whole, &run).expect_err("no such run").to_string()
     };
     assert!(run(&[vec![1]]).contains("2 domains, and the threads of 1"));
-    assert!(run(&[vec![1], vec![1]]).contains("another VCPU's, too"));
+    assert!(run(&[vec![1], vec![1]]).contains("also belongs to another VCPU"));
     assert!(run(&[vec![1, 2], vec![3]]).contains("has 1 VCPUs and 2 threads"));
 }
 

@@ -327,7 +327,7 @@ fn counted(input: &mut Input, most: u32, what: &'static str) -> Result<u32, KvmE
 
 fn text<'a>(input: &Input, bytes: &'a [u8]) -> Result<&'a str, KvmError> {
     let text = std::str::from_utf8(bytes);
-    text.map_err(|_| damaged(input, "a text that is none".into()))
+    text.map_err(|_| damaged(input, "a text that is not UTF-8".into()))
 }
 
 fn damaged(input: &Input, reason: String) -> KvmError {

@@ -84,7 +84,7 @@ pub enum Command {
         #[arg(long, value_name = "FIRST-LAST", default_value = "30000-49999", value_parser = port_range)]
         ports: (u16, u16),
         /// With --control: write when each packet of a load was here. 64-bit little-endian numbers for stream,
-        /// packet, thread, time of arrival, time of leaving and CPU time, in ns; written in the end
+        /// packet, thread, time of arrival, time of leaving and CPU time, in ns; written at the end
         #[arg(long, requires = "control", value_name = "FILE")]
         passages: Option<PathBuf>,
         /// The pool of threads

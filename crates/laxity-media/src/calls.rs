@@ -136,7 +136,7 @@ pub fn run(
     Schedule::new(1, PERIOD_NS, options.tick_ns, options.threads)?;
     if options.sample == 0 {
         return Err(MediaError::Refused(
-            "of every 0 calls none can be written; give 1 for all of them".into(),
+            "--sample must be at least 1, which writes all calls".into(),
         ));
     }
     socket::allow_many()?;
@@ -297,7 +297,7 @@ impl Parties<'_> {
             Order::Begin => {
                 let Some(duration_ns) = self.duration_ns else {
                     return Err(MediaError::Refused(
-                        "the order `begin` asks for a duration; give --duration".into(),
+                        "the order `begin` needs a duration; give --duration".into(),
                     ));
                 };
                 // All threads are notified within this time.

@@ -137,7 +137,7 @@ impl Parties {
         let is_other = |place: usize| to.is_none_or(|to| tags[1 - place] == Some(&to.0));
         (0..2)
             .find(|&place| tags[place] == Some(&from.0) && is_other(place))
-            .ok_or_else(|| "the tags are those of another dialog".into())
+            .ok_or_else(|| "the tags belong to another dialog".into())
     }
 }
 
@@ -281,7 +281,7 @@ impl Description {
     /// Why it is none with G.711 over RTP.
     pub fn parse(text: &str) -> Result<Description, String> {
         let session = Session::parse(text.as_bytes())
-            .map_err(|error| format!("the session description is none: {error}"))?;
+            .map_err(|error| format!("the session description is not valid: {error}"))?;
         let is_voice = |media: &Media| {
             media.media == "audio" && media.proto == "RTP/AVP" && laws(&media.fmt).next().is_some()
         };
@@ -292,10 +292,10 @@ impl Description {
         let media = &session.medias[audio];
         let connection = media.connections.first().or(session.connection.as_ref());
         let address = connection
-            .ok_or("the session description says nowhere where to send to (c=)")?
+            .ok_or("the session description has no address to send to (c=)")?
             .connection_address
             .parse()
-            .map_err(|_| "the session description's address (c=) is no Internet address")?;
+            .map_err(|_| "the session description's address (c=) is not an Internet address")?;
         let receives_at = SocketAddr::new(address, media.port);
         Ok(Description {
             session,

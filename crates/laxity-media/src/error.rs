@@ -48,7 +48,7 @@ pub enum MediaError {
     },
     /// The calls were not set up by the instant at which they were to begin; a later instant may
     /// succeed.
-    #[error("the calls were to begin {late_ns} ns before they were set up; give a later --begin")]
+    #[error("the calls were set up {late_ns} ns after the time of --begin; give a later --begin")]
     Late {
         /// Time by which the setup was late.
         late_ns: i64,
@@ -65,7 +65,7 @@ pub enum MediaError {
     },
     /// A packet's times cannot be of one clock.
     #[error(
-        "a packet arrived at {arrived_ns} ns and says that it was sent at {sent_ns} ns; load and sink must run on one machine, whose clock they share"
+        "a packet arrived at {arrived_ns} ns, before its stamped time of sending, {sent_ns} ns; load and sink must run on one machine, whose clock they share"
     )]
     OtherClock {
         /// Time of sending in the packet.

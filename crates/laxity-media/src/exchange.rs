@@ -102,14 +102,14 @@ pub fn relay(
     let share = calls / access.from.len().max(1);
     if share == 0 {
         return Err(MediaError::Refused(format!(
-            "from {first} to {last} there are even ports for {calls} calls, and {} addresses may tell of some; give the \
-             lower port first, and two even ones to each",
+            "the ports {first} to {last} are enough for {calls} calls, but {} addresses may set up calls; give the \
+             lower port first, and at least two even ports for each address",
             access.from.len()
         )));
     }
     if access.expire_ns <= 0 {
         return Err(MediaError::Refused(
-            "a call that expires at once is none; give 5 min, say".into(),
+            "calls would expire immediately; give --expire \"5 min\", say".into(),
         ));
     }
     let exchange = Exchange {
@@ -281,7 +281,7 @@ impl Switchboard<'_> {
         let own = self.calls.values().filter(|call| call.source == source);
         if own.count() >= self.calls_max {
             return Err(format!(
-                "{source} has {} calls, and no more are its share",
+                "{source} has {} calls, which is the most that it may have",
                 self.calls_max
             ));
         }

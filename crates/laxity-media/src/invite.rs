@@ -260,7 +260,7 @@ impl Control {
             clock::sleep_until(asked_ns + ANSWER_WAIT.as_nanos() as i64);
         }
         Err(MediaError::Refused(format!(
-            "the media server at {} does not answer; is it there, and does it speak the ng protocol?",
+            "the media server at {} does not answer; does it run, and does it use the ng protocol?",
             self.media_server
         )))
     }

@@ -8,11 +8,11 @@
 //! Streams share a port, or each has its own, as calls are set up: [`calls`] and [`exchange`] in
 //! the place of load, sink and relay.
 //!
-//! The pure part: [`rtp`] and [`stamp`] (packets), [`g711`], [`schedule`] (what is sent when),
-//! [`statistics`] (what became of one stream) and [`session`] (of all), [`control`] and [`orders`]
-//! (how calls are told of), [`capture`] (pcap), [`streams`] (out of anybody's capture), [`report`].
-//! The edge: [`socket`], [`clock`] and [`machine`], and on them [`load`], [`relay`], [`sink`],
-//! [`calls`], [`exchange`] and [`passage`] (when each packet was at the media server).
+//! Modules without I/O: [`rtp`] and [`stamp`] (packets), [`g711`], [`schedule`] (the times of sending), [`statistics`]
+//! (of one stream) and [`session`] (of all streams), [`control`] and [`orders`] (the set-up of calls), [`capture`]
+//! (pcap), [`streams`] (found in any capture), [`report`]. Modules with I/O: [`socket`], [`clock`] and [`machine`], and
+//! on them [`load`], [`relay`], [`sink`], [`calls`], [`exchange`] and [`passage`] (the times of each packet at the
+//! media server).
 #![forbid(unsafe_code)]
 
 pub mod arguments;

@@ -72,12 +72,12 @@ impl<'l> Order<'l> {
                     .parse()
                     .ok()
                     .and_then(Law::of_payload_type)
-                    .ok_or_else(|| refused("has another payload type than 0 and 8"))?,
+                    .ok_or_else(|| refused("has a payload type other than 0 and 8"))?,
             }),
             ["end", call] => Ok(Order::End { call }),
             ["begin"] => Ok(Order::Begin),
             _ => Err(refused(
-                "is none; there are `open CALL LOCAL`, `send CALL LOCAL REMOTE TYPE`, `end CALL` and `begin`",
+                "is unknown; the orders are `open CALL LOCAL`, `send CALL LOCAL REMOTE TYPE`, `end CALL` and `begin`",
             )),
         }
     }
@@ -116,7 +116,7 @@ impl Calls {
         if known.is_none() {
             if parties.len() == 2 {
                 return Err(MediaError::Refused(format!(
-                    "the call {call} has two parties, and {local} is a third"
+                    "the call {call} already has two parties; {local} would be a third"
                 )));
             }
             parties.push(local);
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(calls.streams("c").count(), 0);
         assert_eq!([other_stream(0), other_stream(1)], [1, 0]);
         let third = calls.stream("a", party(3)).unwrap_err().to_string();
-        assert!(third.contains("is a third"), "{third}");
+        assert!(third.contains("would be a third"), "{third}");
     }
 
     #[test]
@@ -178,8 +178,8 @@ mod tests {
     #[test]
     fn what_is_no_order_is_refused() {
         let refusal = |line| Order::parse(line).unwrap_err().to_string();
-        assert!(refusal("").contains("is none; there are `open CALL LOCAL`"));
-        assert!(refusal("open a").contains("is none"));
+        assert!(refusal("").contains("is unknown; the orders are `open CALL LOCAL`"));
+        assert!(refusal("open a").contains("is unknown"));
         assert!(refusal("open a 192.0.2.1").contains("has `192.0.2.1` where ADDRESS:PORT"));
         assert!(refusal("send a 192.0.2.1:2 192.0.2.2:2 9").contains("than 0 and 8"));
         assert_eq!(

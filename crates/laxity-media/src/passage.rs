@@ -1,4 +1,5 @@
-//! When each packet of a load was at the media server, and in whose hands: what `relay --passages` writes.
+//! The passages that `relay --passages` writes: the times of each packet of a load at the media server, and the thread
+//! that handled it.
 
 use crate::{MediaError, clock, rtp, stamp::Stamp};
 use std::{

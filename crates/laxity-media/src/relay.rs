@@ -102,13 +102,13 @@ impl RelayOptions {
         const THREADS_MAX: u32 = 1024;
         if !(1..=THREADS_MAX).contains(&self.threads) {
             return Err(MediaError::Refused(format!(
-                "a pool of {} threads is none; give 1 to {THREADS_MAX}",
+                "a pool cannot have {} threads; give 1 to {THREADS_MAX}",
                 self.threads
             )));
         }
         if !(1..=BATCH_MAX as u32).contains(&self.batch) {
             return Err(MediaError::Refused(format!(
-                "{} packets cannot be taken at once; give 1 to {BATCH_MAX}",
+                "a thread cannot receive {} packets at once; give 1 to {BATCH_MAX}",
                 self.batch
             )));
         }

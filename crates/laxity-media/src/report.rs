@@ -177,7 +177,7 @@ fn priority(f: &mut Formatter<'_>, real_time: bool) -> fmt::Result {
     let priority = if real_time {
         "real-time (SCHED_FIFO)"
     } else {
-        "as any other's: real-time is not allowed"
+        "normal: real-time is not allowed"
     };
     row(f, "priority", priority)
 }

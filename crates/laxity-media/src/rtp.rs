@@ -46,7 +46,7 @@ pub enum Malformed {
     #[error("has RTP version {0}; version 2 was expected")]
     Version(u8),
     /// The header announces padding, and the last octet says that there is none.
-    #[error("says that it has padding, and then that the padding has no octets")]
+    #[error("has the padding bit set, but its padding has 0 octets")]
     Padding,
     /// The payload type is not G.711.
     #[error("has payload type {0}; 0 (PCMU) or 8 (PCMA) was expected")]

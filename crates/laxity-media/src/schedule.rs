@@ -113,7 +113,8 @@ impl Schedule {
         }
         if tick_ns <= 0 || PERIOD_NS % tick_ns != 0 {
             return refused(
-                "the tick does not divide 20 ms; 1 ms, 500 us, 250 us, 200 us and 100 us do".into(),
+                "the tick does not divide 20 ms; give 1 ms, 500 us, 250 us, 200 us or 100 us"
+                    .into(),
             );
         }
         let slots = PERIOD_NS / tick_ns;

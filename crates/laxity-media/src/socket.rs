@@ -289,7 +289,7 @@ impl<'s> Sender<'s> {
         let from = address(socket)?;
         if to.port() == 0 {
             return Err(MediaError::Refused(format!(
-                "cannot send to {to}: port 0 is none; give the port that is listened on"
+                "cannot send to {to}: port 0 is not a port; give the port of the receiver"
             )));
         }
         if from.is_ipv4() != to.is_ipv4() {

@@ -76,7 +76,7 @@ pub enum Unplayable {
     #[error("has packets of {0} and of {1} octets")]
     Size(u16, u16),
     /// Timestamps do not count samples, or numbers do not count packets.
-    #[error("has no two packets whose numbers and timestamps fit each other")]
+    #[error("has no two packets with consistent sequence numbers and timestamps")]
     Unsteady,
     /// Numbers range far beyond the received packets.
     #[error("has {received} packets of {numbers}: too few for a call")]

@@ -53,7 +53,7 @@ pub enum Unreadable {
     TooMany,
     /// Packets are truncated.
     #[error(
-        "of packet {packet} only {captured} of {actual} octets were captured; capture without a limit (tcpdump -s 0)"
+        "packet {packet} was captured in part, {captured} of {actual} octets; capture without a limit (tcpdump -s 0)"
     )]
     Cut {
         /// Number of the packet, from 1.

@@ -89,15 +89,15 @@ fn what_is_no_voice_is_refused() {
     let refusal = |text: &str| Description::parse(text).unwrap_err();
     let head = "v=0\r\no=- 1 1 IN IP4 192.0.2.1\r\ns=-\r\n";
     let body = |connection: &str, media: &str| format!("{head}{connection}t=0 0\r\n{media}");
-    assert!(refusal("hello").contains("is none"));
+    assert!(refusal("hello").contains("is not valid"));
     let video = body("c=IN IP4 192.0.2.1\r\n", "m=video 20000 RTP/AVP 0\r\n");
     assert!(refusal(&video).contains("no audio"));
     let opus = body("c=IN IP4 192.0.2.1\r\n", "m=audio 20000 RTP/AVP 96\r\n");
     assert!(refusal(&opus).contains("payload type 0 or 8"));
     let nowhere = body("", "m=audio 20000 RTP/AVP 0\r\n");
-    assert!(refusal(&nowhere).contains("nowhere where to send to"));
+    assert!(refusal(&nowhere).contains("no address to send to"));
     let name = body("c=IN IP4 phone.example\r\n", "m=audio 20000 RTP/AVP 0\r\n");
-    assert!(refusal(&name).contains("no Internet address"));
+    assert!(refusal(&name).contains("not an Internet address"));
 }
 
 #[test]

@@ -177,7 +177,7 @@ fn nonsense_is_refused() {
         "cannot receive on 192.0.2.1:5004",
     );
     told(&["load", "--to", "here"], "invalid socket address");
-    told(&["load", "--to", "127.0.0.1:0"], "port 0 is none");
+    told(&["load", "--to", "127.0.0.1:0"], "port 0 is not a port");
     told(
         &["load", "--to", "[::1]:9", "--from", "127.0.0.1:0"],
         "two addresses of IPv4, or two of IPv6",
@@ -549,7 +549,7 @@ fn calls_that_are_set_up_too_late_do_not_begin_and_are_forgotten() {
     ]);
     let said = String::from_utf8_lossy(&calls.stderr).into_owned();
     assert_eq!(calls.status.code(), Some(1), "{said}");
-    assert!(said.contains("ns before they were set up"), "{said}");
+    assert!(said.contains("ns after the time of --begin"), "{said}");
     let relay = server.end();
     assert_eq!(relay["relay"]["calls"], 2);
     assert_eq!(relay["relay"]["received"], 0);
@@ -594,15 +594,15 @@ fn senseless_orders_end_calls() {
         String::from_utf8(output.stderr).unwrap()
     };
     let error = refused("open a 127.0.0.1:0\nbegin a");
-    assert!(error.contains("the order `begin a` is none"), "{error}");
+    assert!(error.contains("the order `begin a` is unknown"), "{error}");
     let error = refused("open a 127.0.0.1:1\nopen a 127.0.0.1:2\nopen a 127.0.0.1:3");
-    assert!(error.contains("127.0.0.1:3 is a third"), "{error}");
+    assert!(error.contains("127.0.0.1:3 would be a third"), "{error}");
     // An unusable port is an error of the system that is counted and does not end the program.
     let report = report_of(&calls(|orders| {
         writeln!(orders, "open a 192.0.2.1:9").unwrap()
     }));
     assert_eq!(report["calls"]["refused"], 1);
-    assert!(refusal(&["calls", "--sample", "0"]).contains("give 1 for all"));
+    assert!(refusal(&["calls", "--sample", "0"]).contains("--sample must be at least 1"));
     assert!(
         refusal(&["calls", "--orders", "/nowhere"]).contains("cannot read the orders /nowhere")
     );
@@ -614,7 +614,7 @@ fn senseless_orders_end_calls() {
     let ports = ["--address", "127.0.0.1", "--ports", "9-8"];
     let from = "--control-from=127.0.0.1";
     let relay = [&["relay", "--control", "127.0.0.1:0", from][..], &ports].concat();
-    assert!(refusal(&relay).contains("from 9 to 8 there are even ports for 0 calls"));
+    assert!(refusal(&relay).contains("the ports 9 to 8 are enough for 0 calls"));
 }
 
 /// A request that redirects or ends a call of others, or takes its ports.
@@ -639,7 +639,7 @@ fn a_call_is_changed_and_ended_by_its_parties_alone() {
     ] {
         let said = server.ask(&question(command, "1", from_tag, to_tag));
         assert_eq!(
-            said["error-reason"], "the tags are those of another dialog",
+            said["error-reason"], "the tags belong to another dialog",
             "{command}"
         );
     }
@@ -698,7 +698,7 @@ fn strangers_are_not_answered_and_no_source_takes_all_ports() {
     let refused = server.ask(&question("offer", "more", "a", ""));
     assert_eq!(
         refused["error-reason"],
-        "127.0.0.1 has 8 calls, and no more are its share"
+        "127.0.0.1 has 8 calls, which is the most that it may have"
     );
     let stranger = UdpSocket::bind("127.0.0.3:0").unwrap();
     stranger

@@ -1,4 +1,4 @@
-//! When each VCPU of a trace was busy, and when it ran.
+//! The busy periods and the runs of each VCPU of a trace.
 
 use laxity_trace::{Kind, Metadata, NONE, Record};
 

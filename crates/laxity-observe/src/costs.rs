@@ -1,4 +1,4 @@
-//! What the hypervisor's own decisions cost.
+//! The costs of the hypervisor's own decisions.
 
 use laxity_trace::{Kind, NONE, Record};
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-//! When the jobs of known tasks were complete, from when their VCPUs ran.
+//! The completion times of the jobs of known tasks, derived from the runs of their VCPUs.
 
 use crate::busy::{Busy, Seen, seen};
 use laxity_trace::{Kind, Metadata, NONE, Record, TaskMetadata, job};

@@ -1,4 +1,4 @@
-//! What the virtual machines of a host do, from nothing but who ran when.
+//! The workloads of a host's virtual machines, derived only from the times at which VCPUs ran.
 //!
 //! A hypervisor sees when a VCPU wakes, runs and blocks, and not what its guest works on. From one wake to the next
 //! block the VCPU is *busy*; a busy period does the work of all jobs that arrive within it, in whatever order.

@@ -1,4 +1,4 @@
-//! What each domain of a trace does.
+//! The workload of each domain of a trace.
 
 use crate::busy::{Seen, seen};
 use crate::costs::{Costs, costs};

@@ -95,11 +95,11 @@ fn show(site: &Site, json: bool) {
             ms(settings.detection_ns)
         );
         match settings.mode {
-            Mode::Net => println!(
-                "  net: no output that has left is ever undone; output waits for its checkpoint"
-            ),
+            Mode::Net => {
+                println!("  net: sent output is never undone; output waits for its checkpoint")
+            }
             Mode::NoNet => println!(
-                "  no-net: output leaves at once; a failure undoes what happened since the last\n    \
+                "  no-net: output leaves at once; a failure undoes everything since the last\n    \
                  checkpoint, and the standby takes over after {} ms at the earliest",
                 ms(settings.lease_ns)
             ),
@@ -223,7 +223,7 @@ fn owners(place: &KeysPlace, names: &[String]) -> Result<Vec<authority::Owner>, 
         .find(|&name| all.iter().all(|(each, _)| each != name))
     {
         return Err(format!(
-            "no owner of keys is called `{unknown}`: there are {}",
+            "no owner of keys is named `{unknown}`: the owners are {}",
             listed(&all)
         ));
     }

@@ -174,7 +174,7 @@ pub fn verdict_from(answer: &[u8]) -> Option<Verdict> {
 
 /// The current value and its revision; an absent key means that no term has been given out.
 fn found(answer: &Value) -> Result<(i64, Given), String> {
-    let strange = |what: &str| format!("what it has is none of ours: {what}");
+    let strange = |what: &str| format!("its value is not of this protocol: {what}");
     let Some(entry) = answer["kvs"].get(0) else {
         return match answer {
             Value::Object(_) => Ok((0, Given::default())),

@@ -171,7 +171,7 @@ fn fail_both(scene: &mut Scene, seen: &Seen, highest_on: impl Fn(&Scene, usize) 
     }
     scene.wait_until(holder, "connected", |vm| vm.connected);
     if holder == BOOTS {
-        scene.wait_for_log_after(BOOTS, &said, "order `start` where it ran last");
+        scene.wait_for_log_after(BOOTS, &said, "order `start` on the host where it ran last");
     }
     for host in [0, 1] {
         let vm = scene.wait_until(host, "there", |_| true);

@@ -547,7 +547,7 @@ fn what_cannot_be_protected_is_refused() {
     for host in 0..HOSTS.len() {
         scene.start(host, None);
     }
-    scene.wait_for_log(0, "could not go on from this one's state");
+    scene.wait_for_log(0, "could not go on from the state of the guest here");
 }
 
 /// Protection for `LAXITY_SOAK_S` seconds with clients all the time: no takeover, no loss, and no

@@ -228,7 +228,7 @@ fn sides_that_do_not_agree() {
 #[test]
 fn a_standby_takes_only_what_follows() {
     let mut side = Side::new(SETTINGS);
-    side.refuses(Message::Heartbeat, "it did not say who it is first");
+    side.refuses(Message::Heartbeat, "its first message was not a greeting");
     let begin = |header| Message::Begin(header);
     let after_one = |arms| {
         let mut side = Side::standby(SETTINGS);
@@ -245,7 +245,7 @@ fn a_standby_takes_only_what_follows() {
         id: id(2, 2),
         ..header(2, true, false)
     };
-    after_one(false).refuses(begin(of_another), "a checkpoint of another term");
+    after_one(false).refuses(begin(of_another), "a checkpoint is of another term");
     let large = |[ram_bytes, device_bytes, disk_bytes]: [u64; 3]| Header {
         ram_bytes,
         device_bytes,
@@ -258,23 +258,26 @@ fn a_standby_takes_only_what_follows() {
         [1, 0, 1 << 20],
         [u64::MAX; 3],
     ] {
-        let why = "a checkpoint that is larger than the guest";
+        let why = "a checkpoint is larger than the guest";
         after_one(false).refuses(begin(large(bytes)), why);
     }
-    let gap = "a checkpoint that does not follow the one that is here";
+    let gap = "a checkpoint does not follow the one that this host has";
     after_one(false).refuses(begin(header(3, false, false)), gap);
     Side::standby(SETTINGS).refuses(begin(header(1, false, false)), gap);
-    let worse = "a checkpoint that would take away what is here";
+    let worse = "a checkpoint would replace the one that this host is ready to take over from";
     after_one(true).refuses(begin(header(2, false, false)), worse);
     after_one(true).refuses(begin(header(2, true, true)), worse);
     let mut side = after_one(true);
     side.hear(begin(header(2, false, true)));
-    side.refuses(begin(header(2, false, true)), "a checkpoint inside another");
+    side.refuses(
+        begin(header(2, false, true)),
+        "a checkpoint begins inside another one",
+    );
     let mut side = after_one(true);
     side.hear(begin(header(2, false, true)));
     side.refuses(
         Message::Chunk(Part::Ram, b"too much"),
-        "more of a checkpoint than it announced",
+        "a checkpoint is longer than announced",
     );
     let mut side = after_one(true);
     side.hear(begin(header(2, false, true)));
@@ -286,11 +289,11 @@ fn a_standby_takes_only_what_follows() {
     assert!(actions.contains(&Action::Discard) && actions.contains(&Action::Disconnect));
     after_one(true).refuses(
         Message::Handover(id(1, 2)),
-        "a switchover to a checkpoint that is not here",
+        "a switchover names a checkpoint that this host does not have",
     );
     after_one(true).refuses(
         Message::Acknowledge(id(1, 1)),
-        "it said what only a standby says",
+        "it sent a message that only a standby sends",
     );
 }
 
@@ -356,7 +359,7 @@ fn an_epoch_in_net_mode() {
     assert_eq!(side.node.status().state, State::Protected);
     side.refuses(
         Message::Acknowledge(id(1, 2)),
-        "an acknowledgement of a checkpoint that was not sent",
+        "an acknowledgement names a checkpoint that was not sent",
     );
 }
 

@@ -1,4 +1,4 @@
-//! What crosses the border to Python in one way everywhere: errors, JSON and traces.
+//! The uniform conversions at the border to Python: errors, JSON and traces.
 
 use laxity_config::FileError;
 use laxity_trace::Reader;

@@ -129,7 +129,7 @@ fn in_order<T>(metadata: &Metadata, mut named: BTreeMap<String, T>) -> PyResult<
     }
     match named.keys().next() {
         Some(name) => Err(PyValueError::new_err(format!(
-            "{name} is named, which is no domain of the run"
+            "{name} is named, but it is not a domain of the run"
         ))),
         None => Ok(ordered),
     }

@@ -1,5 +1,5 @@
-//! What the domains of a trace do, and when the jobs of known tasks were complete; traces of Linux hosts as trace-cmd
-//! records them.
+//! The workloads of a trace's domains, and the completion times of the jobs of known tasks; traces of Linux hosts as
+//! trace-cmd records them.
 
 use crate::border::{json, open};
 use crate::interrupts::interruptible;
@@ -98,7 +98,7 @@ fn jobs(trace: &str, out: &str, metadata: &Metadata) -> PyResult<Jobs> {
         .fold(0, i64::saturating_add);
     if jobs > JOBS_MAX {
         let message = format!(
-            "{trace}: {jobs} jobs of tasks, where {JOBS_MAX} are held in memory; observe for a shorter time"
+            "{trace}: {jobs} jobs of tasks are more than the {JOBS_MAX} that are held in memory; observe for a shorter time"
         );
         return Err(PyValueError::new_err(message));
     }

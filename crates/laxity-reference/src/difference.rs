@@ -1,4 +1,4 @@
-//! Where two opinions part, for people to read.
+//! The first difference of two results, as text.
 
 use crate::outcome::Job;
 use laxity_host::{Host, Parameter};

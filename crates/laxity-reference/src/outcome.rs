@@ -1,4 +1,4 @@
-//! What a run gives back, or why it is refused.
+//! The result of a run, or the reason for its refusal.
 
 /// The most steps that a run may take: some seconds of work.
 pub(crate) const STEPS_MAX: i64 = 20_000_000;

@@ -1,4 +1,4 @@
-//! What every policy answers to: `docs/explanation/policies.md`, "What happens at one instant".
+//! The rules that every policy keeps: `docs/explanation/policies.md`, "What happens at one instant".
 
 /// If others wait, a turn on extra time lasts this long.
 pub(crate) const EXTRA_TURN_NS: i64 = 1_000_000;

@@ -1,4 +1,4 @@
-//! What happened on the CPUs of a host, as its kernel saw it.
+//! Events on the CPUs of a host, as its kernel recorded them.
 
 use laxity_trace::Kind;
 #[cfg(doc)]

@@ -1,4 +1,4 @@
-//! From what a kernel saw of its CPUs, and what guests report of their jobs, to the project's own trace.
+//! Converts a kernel's events on its CPUs, and guests' reports of their jobs, to the project's own trace.
 //!
 //! - Time 0 is the start of the run. What is before 0 only tells who runs and who is runnable then: the trace begins
 //!   with a `Wake` of each runnable VCPU and a `Run` of each running one. What is after the end is cut.

@@ -1,4 +1,4 @@
-//! From what phones and a media server saw of late packets to their records.
+//! The records of late packets, made from the reports of phones and of a media server.
 
 use crate::error::ReplayError;
 use crate::vcpus::Vcpus;

@@ -1,4 +1,4 @@
-//! From events to the records of a trace: the VCPU of each CPU, as the events go by.
+//! Converts events to the records of a trace, and follows the VCPU of each CPU meanwhile.
 
 use crate::error::ReplayError;
 use crate::event::{Decision, Event, What, Who};

@@ -1,4 +1,4 @@
-//! What the events of a run say of it as a whole.
+//! The summary of a run, made from its events.
 
 use schemars::JsonSchema;
 use serde::Serialize;

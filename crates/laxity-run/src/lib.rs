@@ -1,4 +1,4 @@
-//! What a run of a host gives back, whichever substrate ran it.
+//! The result of a run of a host, the same for every substrate.
 //!
 //! A substrate fills in a [`RunResult`] and gives it back as an [`Outcome`], together with the jobs' response times and
 //! the packets of the sampled streams. [`outcome_of_jobs`] makes one of what was measured on a real host, by the same

@@ -1,4 +1,4 @@
-//! What a run says about the packets of a host without calls.
+//! The results for the packets of a host without calls.
 
 use crate::telephony::{Drops, InterfaceResult, NicResult};
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-//! What a run gives back, and what its trace says before the first record.
+//! The outcome of a run, and the metadata of its trace.
 
 use crate::responses::Responses;
 use crate::result::RunResult;

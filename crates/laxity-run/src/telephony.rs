@@ -1,4 +1,4 @@
-//! What a run says about calls and packets.
+//! The results for calls and packets.
 
 use crate::distribution::{Quantiles, ratio};
 use laxity_host::Acceptance;

@@ -1,4 +1,4 @@
-//! What a run will take, told before it runs.
+//! An estimate of the time, memory and trace of runs, made before they run.
 
 use laxity_host::{ArrivalRate, Calls, Domain, Host, Parameter, Policy, Workload};
 use laxity_run::bytes_of_responses;

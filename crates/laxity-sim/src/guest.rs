@@ -1,4 +1,4 @@
-//! What runs inside a VCPU: a guest's ready tasks, in the order of its scheduler.
+//! The work inside a VCPU: a guest's ready tasks, in the order of its scheduler.
 
 use laxity_host::GuestScheduler;
 use std::cmp::Reverse;

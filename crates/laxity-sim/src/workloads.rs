@@ -1,4 +1,4 @@
-//! What VCPUs do beside periodic tasks, as the engine sees it.
+//! The workloads of VCPUs beside periodic tasks, as the engine sees them.
 
 use crate::timers::NEVER;
 use laxity_host::Host;

@@ -1,4 +1,4 @@
-//! How far two traces of one host are apart, as numbers.
+//! The distance of two traces of one host, as numbers.
 
 use crate::deadlines::Job;
 use crate::{DiffError, Kind, Metadata, Reader, TraceError};

@@ -1,4 +1,4 @@
-//! Where two traces part.
+//! The first difference of two traces.
 
 use crate::text::Lines;
 use crate::{Kind, Metadata, Reader, Record, TraceError};

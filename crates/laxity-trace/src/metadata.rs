@@ -1,4 +1,4 @@
-//! What a trace says about the run before its first record.
+//! The metadata of a trace, which precede its first record.
 
 use crate::NONE;
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-//! How many decisions and context switches a schedule needs, and how many were made.
+//! The number of decisions and context switches that a schedule needs, and the number that were made.
 
 use crate::{Kind, NONE, Reader, TraceError};
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-//! Where records go.
+//! The writer of a trace's records.
 
 use crate::{Metadata, Record};
 use std::io::{self, Write};

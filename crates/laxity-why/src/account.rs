@@ -1,4 +1,4 @@
-//! The host of a trace as its records go by: what each VCPU with jobs spends its time on.
+//! The state of a trace's host, record by record: the account of how each VCPU with jobs spends its time.
 
 use crate::cause::{Cause, Key, Part, Rule, Who};
 use crate::history::History;
@@ -25,7 +25,7 @@ const SUMS_MAX: usize = 1 << 25;
 /// Follows a host through its trace and splits the response of each job.
 pub struct Account<'a> {
     metadata: &'a Metadata,
-    /// Jobs that were in time are split, too.
+    /// Whether jobs that met their deadline are split, too.
     every_job: bool,
     has_budgets: bool,
     /// Whether VCPUs have classes and turns.
@@ -66,7 +66,7 @@ struct Vcpu {
     number: u16,
     /// The culprit of the time that it runs while others wait.
     culprit: Who,
-    /// It runs before all that is not real-time.
+    /// Whether it has priority over all VCPUs that are not real-time.
     is_real_time: bool,
     /// The CPU on which it runs, or [`NONE`].
     cpu: u16,
@@ -75,9 +75,9 @@ struct Vcpu {
     blocked: bool,
     has_budget: bool,
     class: i64,
-    /// It got budget while it ran.
+    /// Whether it got budget while it ran.
     back_to_back: bool,
-    /// A record has named the job that runs since the VCPU came to its CPU.
+    /// Whether a record has named the job that runs since the VCPU came to its CPU.
     is_told: bool,
     /// The task whose job runs, or [`NOBODY`].
     task: u32,
@@ -86,9 +86,9 @@ struct Vcpu {
     /// Jobs that are released and not complete.
     jobs: u32,
     since_ns: i64,
-    /// Up to then its CPU decides and switches; only if that keeps it from what `key` is.
+    /// The time up to which its CPU decides and switches, if that delays the VCPU.
     decided_ns: i64,
-    /// What it spends its time on, as an index of `keys`.
+    /// The current use of its time, as an index of `keys`.
     key: usize,
     keys: Vec<Key>,
     /// The keys, packed.
@@ -96,11 +96,11 @@ struct Vcpu {
     sums: Vec<i64>,
     /// Budgets that it got so far.
     budgets: u32,
-    /// How much it used of the budget of that number without doing its jobs' work.
+    /// The time that it used of the budget with that number without doing its jobs' work.
     used: (u32, i64),
-    /// The task that used most of the last budget, or [`NOBODY`] for the VCPU itself, and how much.
+    /// The task that used most of the last budget, or [`NOBODY`] for the VCPU itself, and the time that it used.
     user: (u32, i64),
-    /// It handles packets.
+    /// Whether it handles packets.
     history: Option<History>,
 }
 
@@ -118,9 +118,9 @@ struct Task {
     released: VecDeque<Released>,
     /// The key of its execution in its VCPU's keys.
     key: usize,
-    /// Its execution, up to when its last job was complete.
+    /// Its execution up to the completion of its last job.
     complete_ns: i64,
-    /// How much it used of its VCPU's budget of that number.
+    /// The time that it used of its VCPU's budget with that number.
     used: (u32, i64),
 }
 
@@ -492,7 +492,7 @@ impl<'a> Account<'a> {
         (self.cpus[usize::from(cpu)].residents).push(index as u32);
     }
 
-    /// What runs on the CPU changes now, or why it does.
+    /// The CPU's VCPU changes now, or the reason why it runs does.
     fn change(&mut self, cpu: u16) {
         if !std::mem::replace(&mut self.cpus[usize::from(cpu)].is_changed, true) {
             self.changed.push(cpu);

@@ -15,10 +15,10 @@ pub struct Question {
     /// Only jobs of this task, by the places of its domain and of itself.
     pub task: Option<(u16, u32)>,
     /// The number of jobs, packets, messages and outages that are explained, those that are late by most; all without
-    /// it. Each kind of which any was late has an equal part of them, at least one, if it has so many; outages come
-    /// first. No kind hides the others. The totals are of all.
+    /// it. Each kind that has late members gets an equal part of the number, at least one; outages come first. The
+    /// totals cover all of them.
     pub worst: Option<usize>,
-    /// Jobs that were in time are explained, too.
+    /// Whether jobs that met their deadline are explained, too.
     pub every_job: bool,
 }
 
@@ -30,7 +30,7 @@ pub enum WhyError {
     Trace(#[from] TraceError),
     /// The host is so overloaded that its backlog does not fit into memory.
     #[error(
-        "at {time_ns} ns so many jobs are released and not complete that explaining them would take more than 256 MiB"
+        "at {time_ns} ns there are so many incomplete jobs that explaining them would take more than 256 MiB"
     )]
     TooMany {
         /// When the bound was met, from the start of the run.
@@ -41,9 +41,9 @@ pub enum WhyError {
 /// Why the jobs of a trace were late.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Answer {
-    /// Jobs whose deadline fell within the run, and of which the trace has the release.
+    /// The number of jobs that were released in the trace and whose deadline fell within the run.
     pub jobs: u64,
-    /// The number of late ones.
+    /// The number of late jobs.
     pub late_jobs: u64,
     /// The number of late packets of voice, and of those that were still on their way at the end of the run.
     pub late_packets: u64,
@@ -54,15 +54,16 @@ pub struct Answer {
     pub late_messages: u64,
     /// The number of lost messages of registrations, and of their lost answers.
     pub lost_messages: u64,
-    /// The number of times that a domain was out, since its host had died.
+    /// The number of outages of domains after the failure of their host.
     pub outages: u64,
     /// The sum of the lateness of all of these, ns.
     pub late_sum_ns: i64,
-    /// All that is explained: in the order of their ends, or with [`Question::worst`] from the latest on.
+    /// The explained jobs, packets, messages and outages: in the order of their ends, or with [`Question::worst`] from
+    /// the latest on.
     pub late: Vec<Explained>,
     /// The lateness of all late jobs and packets, by task, cause and culprit.
     pub totals: Vec<Total>,
-    /// What of the calls the trace does not tell, as sentences without their full stops.
+    /// Facts about the calls that the trace lacks, as sentences without a full stop.
     pub not_seen: Vec<String>,
 }
 
@@ -74,7 +75,7 @@ pub struct Explained {
     pub what: String,
     /// `job`, `packet`, `message` or `outage`.
     pub kind: &'static str,
-    /// What became of a packet or message: `late`, `lost` or `unfinished`; null for others.
+    /// The fate of a packet or message: `late`, `lost` or `unfinished`; null for others.
     pub packet: Option<&'static str>,
     /// The place that had no room for a lost packet; null if it was lost otherwise, or not at all.
     pub lost_at: Option<Place>,
@@ -84,8 +85,8 @@ pub struct Explained {
     pub deadline_ns: i64,
     /// When it was complete, ns from the start of the run; null if it was not at the end of the run, or is lost.
     pub completion_ns: Option<i64>,
-    /// How long after its deadline that was, or the end of the run. For a lost packet: how long the oldest packet had
-    /// waited at the place that had no room for it.
+    /// The time from its deadline to its completion, or to the end of the run. For a lost packet: the time for which
+    /// the oldest packet had waited at the place that had no room for it.
     pub late_ns: i64,
     /// From the greatest to the smallest; their `ns` sum to `late_ns`.
     pub causes: Vec<ExplainedCause>,
@@ -108,7 +109,7 @@ pub struct ExplainedCause {
     pub delay_ns: i64,
 }
 
-/// What a cause adds up to over all late jobs of a task.
+/// The sum of a cause over all late jobs of a task.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Total {
     /// The task that was late: `domain/task`; for packets `domain/voice`, with the media server's domain; for messages
@@ -124,7 +125,7 @@ pub struct Total {
     pub at: Option<String>,
     /// Its share of the lateness.
     pub ns: i64,
-    /// Late jobs of which it has a share.
+    /// The number of late jobs in which it has a share.
     pub jobs: u64,
 }
 
@@ -136,7 +137,7 @@ const VOICE: u32 = u32::MAX;
 const REGISTRATIONS: u32 = u32::MAX - 1;
 const OUTAGE: u32 = u32::MAX - 2;
 
-/// The kinds of what may be late, by [`Late::kind`].
+/// The kinds of late things, by [`Late::kind`].
 const KINDS: [&str; 4] = ["job", "packet", "message", "outage"];
 const OUTAGES: usize = 3;
 
@@ -145,9 +146,9 @@ struct Answering<'a> {
     metadata: &'a Metadata,
     question: &'a Question,
     answer: Answer,
-    /// By the key as numbers, which are compared sooner.
+    /// The sums by key, as numbers, which are compared faster.
     totals: BTreeMap<(u64, u64, u64), (TotalKey, i64, u64)>,
-    /// Those of each kind that are late by most: the least late first.
+    /// The latest of each kind, the least late first.
     worst: [BinaryHeap<Worst>; KINDS.len()],
 }
 
@@ -179,12 +180,12 @@ impl Late {
     }
 }
 
-/// One among the worst; the greatest is the first to be dropped.
+/// An entry among the worst; the greatest is dropped first.
 #[derive(PartialEq, Eq)]
 struct Worst(Late);
 
 impl Worst {
-    /// What was in time comes last.
+    /// Jobs that met their deadline come last.
     fn order(&self) -> (bool, i64, i64, u16, u32, u64) {
         let (late_ns, end_ns, domain, stream, number) = match &self.0 {
             Late::Job(job) => (job.late_ns, job.end_ns, job.domain, job.task, job.number),

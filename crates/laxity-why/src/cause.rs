@@ -1,8 +1,8 @@
-//! What a job's response is made of.
+//! The parts of a job's response.
 
 use serde::Serialize;
 
-/// What a part of a job's response went into.
+/// The use of a part of a job's response time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
@@ -36,7 +36,7 @@ pub enum Cause {
     Queue,
     /// A packet waited in a card that had not yet interrupted; nobody.
     Coalesced,
-    /// A packet waited for a domain that stood still for a checkpoint; nobody.
+    /// A packet waited for a domain that was paused for a checkpoint; nobody.
     Pause,
     /// A packet was held until a checkpoint was acknowledged; nobody.
     Held,
@@ -44,10 +44,9 @@ pub enum Cause {
     Rate,
     /// A packet was on a wire, or waited for it; nobody.
     Link,
-    /// A packet was lost with the host that died; nobody.
+    /// A packet was lost with the host that failed; nobody.
     Failure,
-    /// The domain's host was dead, and its standby had not yet waited for a sign of life for as long as it has to;
-    /// nobody.
+    /// The domain's host had failed, and its standby had not yet detected the failure; nobody.
     Silence,
     /// The standby activated the domain; nobody.
     Activation,
@@ -56,7 +55,7 @@ pub enum Cause {
 /// The task or VCPU behind a cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Who {
-    /// Nobody in particular.
+    /// No task or VCPU in particular.
     Nobody,
     /// A task, by the places of its domain and of itself in the host file.
     Task(u16, u32),
@@ -104,7 +103,7 @@ impl Key {
 }
 
 impl Key {
-    /// The key as a number, which is compared sooner.
+    /// The key as a number, which is compared faster.
     pub fn packed(self) -> u64 {
         let (tag, domain, number) = match self.who {
             Who::Nobody => (0, 0, 0),

@@ -1,4 +1,4 @@
-//! What a VCPU spent its time on lately: how much for each thing up to any time that is not too long ago.
+//! The recent uses of a VCPU's time: the sum of each use up to any recent time.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! How a job's lateness is divided among the parts of its response.
+//! The division of a job's lateness among the parts of its response.
 
 use crate::cause::{Cause, Part};
 

@@ -1,4 +1,4 @@
-//! From the CPUs' cycle counters to the time of the run.
+//! The conversion of the CPUs' cycle counters to the time of the run.
 
 use crate::error::XenError;
 use crate::input::{Input, long};

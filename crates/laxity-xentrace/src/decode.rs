@@ -1,4 +1,4 @@
-//! From the bytes of a dump to what happened, CPU by CPU.
+//! The decoder of a dump: bytes become events, CPU by CPU.
 
 use crate::clock::{self, Clock};
 use crate::credits::Credits;

@@ -44,7 +44,7 @@ pub enum XenError {
     },
     /// The run is not within the time that was traced.
     #[error(
-        "the run, {from_ns} ns to {to_ns} ns of the real-time clock, is not within what was traced, {traced_from_ns} ns to {traced_to_ns} ns"
+        "the run, {from_ns} ns to {to_ns} ns of the real-time clock, is not within the traced time, {traced_from_ns} ns to {traced_to_ns} ns"
     )]
     Window {
         /// The start of the run.

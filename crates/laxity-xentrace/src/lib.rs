@@ -1,4 +1,4 @@
-//! From Xen's trace buffers and the guests' reports of their jobs to the project's own trace.
+//! Converts Xen's trace buffers, and the guests' reports of their jobs, to the project's own trace.
 //!
 //! # What is read
 //!

@@ -22,7 +22,7 @@ impl Names {
         if vcpus.domains() != run.domids.len() {
             let (domains, numbers) = (vcpus.domains(), run.domids.len());
             return Err(XenError::Run(format!(
-                "{domains} domains, and {numbers} numbers that Xen gave them"
+                "{domains} domains, but {numbers} numbers of Xen's domains"
             )));
         }
         let mut domains = HashMap::new();
@@ -30,14 +30,14 @@ impl Names {
             let name = &run.jobs.metadata.domains[domain].name;
             if domid >= DOMID_FIRST_RESERVED {
                 return Err(XenError::Run(format!(
-                    "domain {name} cannot have Xen's number {domid}: they are below {DOMID_FIRST_RESERVED}"
+                    "domain {name} cannot have Xen's number {domid}: Xen's numbers are below {DOMID_FIRST_RESERVED}"
                 )));
             }
             let range = vcpus.of_domain(domain);
             let (first, count) = (range.start, range.len() as u16);
             if domains.insert(domid, (first, count)).is_some() {
                 return Err(XenError::Run(format!(
-                    "domain {name} has Xen's number {domid}, as another one has"
+                    "domain {name} has the same Xen number as another domain, {domid}"
                 )));
             }
         }
@@ -45,7 +45,8 @@ impl Names {
     }
 
     pub fn who(&self, domid: u32, vcpu: u32) -> Result<Who, String> {
-        let domid = u16::try_from(domid).map_err(|_| format!("domain {domid} cannot be"))?;
+        let domid =
+            u16::try_from(domid).map_err(|_| format!("no domain can have the number {domid}"))?;
         match self.domains.get(&domid) {
             None if domid == DOMID_IDLE => Ok(Who::Idle),
             None => Ok(Who::Foreign),

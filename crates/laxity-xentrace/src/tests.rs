@@ -449,14 +449,14 @@ fn jobs_that_cannot_be_are_refused() {
     let error = |run| import(&[], &run).expect_err("no such run").to_string();
     assert_eq!(
         error(run),
-        "domain batch has Xen's number 3, as another one has"
+        "domain batch has the same Xen number as another domain, 3"
     );
     assert!(
         error(XenRun {
             domids: &[3],
             ..run
         })
-        .contains("2 domains, and 1 numbers")
+        .contains("2 domains, but 1 numbers")
     );
     assert!(
         error(XenRun {
@@ -540,7 +540,10 @@ fn damage_is_named() {
     assert!(with(|dump| dump.event(0, MS, trc::WAKE, &[1])).contains("event 0x28004 has 1 words"));
     assert!(with(|dump| dump.words(0, &[2 << 28 | trc::WAKE, 1, 2])).contains("has no time"));
     assert!(with(|dump| dump.wake(0, MS, (3, 1))).contains("VCPU 1, and 1 in the host file"));
-    assert!(with(|dump| dump.wake(0, MS, (0x1_0000, 0))).contains("domain 65536 cannot be"));
+    assert!(
+        with(|dump| dump.wake(0, MS, (0x1_0000, 0)))
+            .contains("no domain can have the number 65536")
+    );
     assert!(with(|dump| dump.policy(0, MS, trc::CLASS, BATCH, 4)).contains("class 4"));
     assert!(with(|dump| dump.policy(0, MS, trc::MIGRATE, BATCH, 2)).contains("is on CPU 2"));
     assert!(with(|dump| dump.words(0, &[1 << 31])).contains("byte 92: a trace record is not"));

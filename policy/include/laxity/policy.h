@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The contract between a scheduling policy and whoever embeds it: the simulated host or Xen.
+ * The contract between a scheduling policy and its embedder: the simulated host or a hypervisor.
  *
  * The embedder owns memory, locks, timers and clocks, and passes the time in. The policy owns its
  * queues and its arithmetic. One policy is one table of operations, `struct laxity_policy`.
@@ -27,17 +27,17 @@
  * write, and policies only read them. `on_cpu` stays set until the state of a VCPU that was
  * switched out is saved; a VCPU must not be picked by another CPU before (Xen's context_saved).
  *
- * A VCPU that sleep takes off is still its CPU's `current`, and uses it, until the schedule that
- * sleep asks for. Meanwhile everything may be set, and if it wakes, it never slept. move_vcpu and
- * remove_vcpu are for a VCPU that is asleep, off every CPU (its state saved) and nobody's
- * `current`.
+ * A VCPU that is put to sleep while it runs stays its CPU's `current`, and uses the CPU, until the
+ * schedule that sleep asks for. Meanwhile all parameters may be set; if it wakes, it never slept.
+ * move_vcpu and remove_vcpu need a VCPU that is asleep, off every CPU (its state saved) and no
+ * CPU's `current`.
  *
  * CPU life. The embedder enters a zeroed block into `cpu` and calls add_cpu; remove_cpu at the
  * end, after which it takes the block out. By then the CPU is idle and the `cpu` of no VCPU, not
- * even of one asleep: those that were there have been moved away, while may_run_on already said
- * no, so that the CPU stole nobody.
+ * even of one asleep: its VCPUs have been moved away, while may_run_on already returned false, so
+ * that the CPU stole no VCPU.
  *
- * On the way through schedule there is no allocation, no recursion, and no loop that is not bounded
+ * The path through schedule has no allocation, no recursion, and no loop that is not bounded
  * by the logarithm of the number of VCPUs or by the number of CPUs. Integers only.
  */
 #ifndef LAXITY_POLICY_H
@@ -58,8 +58,8 @@
 #define LAXITY_TYPE_FLAG bool
 
 /*
- * Why something was refused; nothing has changed then. LAXITY_ERROR_<NAME> refuses the value of a
- * parameter: it is out of its bounds, or contradicts its rule.
+ * The reason for a refusal; a refused operation has changed nothing. LAXITY_ERROR_<NAME> refuses
+ * the value of a parameter: it is out of its bounds, or contradicts its rule.
  */
 enum laxity_error {
     LAXITY_OK = 0,
@@ -104,7 +104,7 @@ struct laxity_cpu;
 struct laxity_domain;
 struct laxity_vcpu;
 
-/* What happened inside a policy; the argument's meaning stands beside each. */
+/* Events inside a policy; each has the meaning of its argument beside it. */
 enum laxity_event {
     LAXITY_EVENT_REPLENISH, /* budget after it, ns (credit, S: credits after it) */
     LAXITY_EVENT_EXHAUST,   /* 0 */
@@ -114,7 +114,7 @@ enum laxity_event {
 };
 
 /*
- * What a policy may ask of its embedder. Each takes the instance, whose `embedder` field is the
+ * The requests of a policy to its embedder. Each takes the instance, whose `embedder` field is the
  * embedder's own.
  */
 struct laxity_embedder {
@@ -129,8 +129,8 @@ struct laxity_embedder {
     void (*extend)(struct laxity_instance *instance, uint32_t cpu, int64_t until_ns);
     bool (*may_run_on)(struct laxity_instance *instance, const struct laxity_vcpu *vcpu,
                        uint32_t cpu);
-    /* Whether the CPU is one of those that the VCPU prefers (soft affinity), which is any where it
-     * prefers none. Only models ask; NULL: nobody prefers any. */
+    /* Whether the VCPU prefers the CPU (soft affinity); true for all CPUs if it prefers none. Only
+     * models ask; NULL: no VCPU prefers any. */
     bool (*prefers)(struct laxity_instance *instance, const struct laxity_vcpu *vcpu, uint32_t cpu);
     bool (*try_lock)(struct laxity_instance *instance, uint32_t cpu);
     void (*unlock)(struct laxity_instance *instance, uint32_t cpu);
@@ -153,13 +153,13 @@ struct laxity_instance {
 struct laxity_cpu {
     uint32_t number;
     struct laxity_vcpu *current; /* written by the policy: its last decision; NULL is idle */
-    /* Written by the embedder, if it can tell: until when the CPU is busy with its last decision,
-     * and does nothing of what `current` has to do. */
+    /* Written by the embedder, if it can tell: the time up to which the CPU is busy with its last
+     * decision and does no work of `current`. */
     int64_t switched_ns;
-    /* Written by the embedder, if it can tell, before it calls any operation: for how long so far
-     * something else than `current` has had the CPU in its turn, less what VCPUs have had before or
-     * after their turns. No budget pays for that time. The embedder moves the end of the decision
-     * in force by as much. */
+    /* Written by the embedder, if it can tell, before it calls any operation: the total time for
+     * which something other than `current` had the CPU in a VCPU's turn, less the time that VCPUs
+     * had before or after their turns. No budget pays for that time. The embedder moves the end of
+     * the decision in force by as much. */
     int64_t stolen_ns;
 };
 
@@ -192,8 +192,8 @@ struct laxity_dump {
 struct laxity_policy {
     size_t instance_bytes, cpu_bytes, domain_bytes, vcpu_bytes;
     /* CPUs take VCPUs from each other. An embedder whose VCPUs stay on_cpu for a while may kick an
-     * idle CPU that could have had one when it is on_cpu no more, so that it does not wait for the
-     * next wake. */
+     * idle CPU when a VCPU that it could take is no longer on_cpu, so that the VCPU does not wait
+     * for the next wake. */
     bool steals;
 
     enum laxity_error (*init)(struct laxity_instance *instance,
@@ -206,20 +206,19 @@ struct laxity_policy {
     enum laxity_error (*add_vcpu)(struct laxity_instance *instance, struct laxity_vcpu *vcpu,
                                   const struct laxity_parameters *parameters, int64_t now);
     void (*remove_vcpu)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t now);
-    /* Takes a VCPU to the queues of another CPU, with what is left of its budget and what is to
-     * come. Nothing happens if it is there already. */
+    /* Moves a VCPU to the queues of another CPU, with its remaining budget and its pending
+     * replenishments. Nothing happens if it is there already. */
     void (*move_vcpu)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, uint32_t cpu,
                       int64_t now);
 
     void (*wake)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t now);
-    /* An event came for a VCPU that is runnable already, which wake does not tell: B of scheduler S
-     * boosts one that waits. NULL where it makes no difference. */
+    /* An event arrived for a VCPU that is runnable already, for which wake is not called: B of
+     * scheduler S boosts such a VCPU if it waits. NULL where it makes no difference. */
     void (*event)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t now);
-    /* The guest tells on what the VCPU works from now on: when that must be done (LAXITY_NEVER: it
-     * has no deadline), and its place in the order in which the guest does its work, above
-     * INT64_MIN, smaller first (a rank, or a deadline). It holds until the guest tells another,
-     * whether the VCPU blocks or not, and is told before the wake that it is for. NULL where it
-     * makes no difference. */
+    /* The guest announces the work that the VCPU does from now on: its deadline (LAXITY_NEVER:
+     * none) and its place in the order of the guest's work, above INT64_MIN, smaller first (a rank,
+     * or a deadline). The announcement holds until the next one, whether the VCPU blocks or not,
+     * and is made before the wake that it belongs to. NULL where it makes no difference. */
     void (*tell)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t deadline_ns,
                  int64_t order, int64_t now);
     void (*sleep)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t now);
@@ -235,12 +234,12 @@ struct laxity_policy {
                                     const struct laxity_parameters *parameters, int64_t now);
     enum laxity_error (*set_vcpu)(struct laxity_instance *instance, struct laxity_vcpu *vcpu,
                                   const struct laxity_parameters *parameters, int64_t now);
-    /* From now on the VCPU's budget is set to full at phase_ns, which may be to come, and whole
-     * periods from it. The next time that it is comes less than a period later for it, never
-     * earlier. NULL where budgets have no such rhythm. */
+    /* From now on the VCPU's budget is replenished at phase_ns, which may lie in the future, and at
+     * whole periods from it. This delays the next replenishment by less than a period, and never
+     * advances it. NULL where budgets have no such phase. */
     void (*set_phase)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t phase_ns,
                       int64_t now);
-    /* Goes over to another policy of the same file, with every VCPU where it is. */
+    /* Switches to another policy of the same file; every VCPU keeps its place. */
     enum laxity_error (*become)(struct laxity_instance *instance,
                                 const struct laxity_policy *policy, int64_t now);
     void (*dump)(struct laxity_instance *instance, struct laxity_cpu *cpu,
@@ -306,8 +305,8 @@ static inline const struct laxity_policy *laxity_policy_of(const struct laxity_i
     return instance->policy;
 }
 
-/* Before a function that a verifier should look at by itself, since it multiplies what there is to
- * look at in its callers. */
+/* Marks a function that the verifier checks by itself, because it would multiply the paths of its
+ * callers. */
 #define LAXITY_APART
 #endif
 

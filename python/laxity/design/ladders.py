@@ -165,7 +165,7 @@ def _ladder(path: str, left: list[str], host: ResolvedHost, *, has_budgets: bool
     values = _values(path, domain, host, has_budgets=has_budgets)
     if values is None:
         raise InputError(
-            f"nothing is known that would tell `{path}`",
+            f"`laxity design` cannot find a value for `{path}`",
             "write a value; open may be here: policy; of a domain "
             f"{', '.join(OF_DOMAIN)}; an agreement's minimum and maximum; a "
             "protected domain's interval; a card's ring",

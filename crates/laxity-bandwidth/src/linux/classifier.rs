@@ -1,12 +1,12 @@
 //! The eBPF program at the link that finds the interface by which a packet entered the host, and so
 //! the packet's owner.
 //!
-//! Nothing else tells: addresses can be forged, and marks are not built everywhere. Some forty instructions of
-//! eBPF look the number of the interface up in a map, look whether the packet asks for expedited forwarding,
-//! count it and answer with the class. Aya and libbpf would load it from an object file that a compiler must
-//! have made first; a few system calls do, too.
+//! No other sign is reliable: addresses can be forged, and marks are not built everywhere. Some forty instructions of
+//! eBPF look the number of the interface up in a map, look whether the packet asks for expedited forwarding, count it
+//! and answer with the class. Aya and libbpf would load it from an object file that a compiler must have made first; a
+//! few system calls do, too.
 //!
-//! The counts lie in memory that the daemon reads: who has sent nothing is known without asking the kernel.
+//! The counts lie in memory that the daemon reads, so idle senders are known without a system call.
 #![allow(unsafe_code)]
 
 use std::io;

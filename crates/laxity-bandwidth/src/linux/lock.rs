@@ -19,7 +19,7 @@ const DIRECTORY: &str = "/run/laxity-bandwidth";
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another daemon holds the lock.
-    #[error("{0} holds it; stop that first")]
+    #[error("{0} holds its lock; stop that daemon first")]
     Held(String),
     /// Other users could take the lock or block it.
     #[error(
@@ -117,7 +117,7 @@ mod tests {
         let refused = take("1-2.lock", "process 8").unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "process 7 with a.toml holds it; stop that first"
+            "process 7 with a.toml holds its lock; stop that daemon first"
         );
         let _other_link = take("1-3.lock", "process 8").unwrap();
         drop(first);

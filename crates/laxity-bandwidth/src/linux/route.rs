@@ -273,12 +273,12 @@ impl Interface {
     pub fn obstacle(&self, link: &Interface) -> Option<(&'static str, &'static str)> {
         const WIRED: &str = "connect the virtual machine by a tap or a cable (veth), as a port of a bridge or routed";
         if matches!(self.kind, Some(InfoKind::MacVtap | InfoKind::IpVtap)) {
-            let what = "is a macvtap, whose packets do not enter the host, so that the link cannot tell whose they are";
+            let what = "is a macvtap, whose packets do not pass through the host, so the link cannot tell their sender";
             return Some((what, WIRED));
         }
         if self.stacked_on() == Some(link.index) {
             return Some((
-                "lies upon the link, and what leaves by the link does not enter by it",
+                "is stacked on the link, and packets that leave by the link do not enter by it",
                 WIRED,
             ));
         }
@@ -287,7 +287,7 @@ impl Interface {
                 "is a port of the link, whose ports exchange packets that do not pass its queue";
             return Some((
                 what,
-                "give [link] the port that leads outside as its interface",
+                "name the port that leads outside as the interface of [link]",
             ));
         }
         None

@@ -1,11 +1,10 @@
 //! The shaper of the link outwards: one tree with a class for each holder and one for all other
 //! traffic.
 //!
-//! A holder's class has the agreed rate and ceiling, and two leaves that share them: one for
-//! packets that ask for expedited forwarding (DSCP EF, RFC 3246) and one for all others. The first
-//! has the whole minimum for its rate, so that what it sends within that goes before all that has
-//! to borrow; the holder's class is charged with it, and lends the other leaf as much less. Beyond
-//! the minimum both borrow alike: nobody gets more for marking packets.
+//! A holder's class has the agreed rate and ceiling, and two leaves that share them: one for packets that ask for
+//! expedited forwarding (DSCP EF, RFC 3246) and one for all others. The first has the whole minimum for its rate, so
+//! that what it sends within that goes before all that has to borrow; the holder's class is charged with it, and lends
+//! the other leaf as much less. Beyond the minimum both borrow alike: marked packets do not get a larger share.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -172,7 +171,9 @@ struct Place {
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
     /// Another program shapes the interface already.
-    #[error("it has a root qdisc {kind} {handle:x}: already, which is not ours; remove it first")]
+    #[error(
+        "it already has a root qdisc of another program, {kind} {handle:x}:; remove that first"
+    )]
     Foreign {
         /// Kind of the existing qdisc.
         kind: String,

@@ -1,10 +1,10 @@
-//! A model in time of senders, a link and its division: shows the effect of agreements before
-//! anyone is held to them, and tests the estimator and the allocator.
+//! A model in time of senders, a link and its division: shows the effect of agreements before they are enforced, and
+//! tests the estimator and the allocator.
 //!
-//! Time goes in steps of one millisecond. In each, senders put bytes into their queues (what does not
-//! fit is dropped there, which is in the guest), and the shapers take out what their limits allow; a
-//! [`Shapers::Tree`] lends what is left as the kernel's does, by weight among those who may still send.
-//! Without limits all that is sent is brought to one queue before the link, and dropped there.
+//! Time goes in steps of one millisecond. In each, senders put bytes into their queues (what does not fit is dropped
+//! there, which is in the guest), and the shapers take out what their limits allow; a [`Shapers::Tree`] lends what is
+//! left as the kernel's does, by weight among those who may still send. Without limits all packets go to one queue
+//! before the link, and are dropped there if it is full.
 
 mod guest;
 

@@ -1,9 +1,9 @@
 //! Limits on Xen's network backends through the `rate` key of each in xenstore.
 //!
-//! A backend that is out of credit leaves requests in the ring, so that the guest's own queue fills and
-//! the guest drops, before anything is copied. It watches its key and follows at once. Three things are
-//! to be known: every queue of a backend gets the whole rate, intervals are rounded to the kernel's
-//! ticks, and up to 128 KiB go out at once after a pause.
+//! A backend that is out of credit leaves requests in the ring, so that the guest's own queue fills and the guest
+//! drops, before anything is copied. It watches its key and follows at once. Three properties matter: every queue of a
+//! backend gets the whole rate, intervals are rounded to the kernel's ticks, and up to 128 KiB go out at once after a
+//! pause.
 
 mod store;
 
@@ -100,7 +100,8 @@ fn queues_of(interfaces: &Path, interface: &str) -> io::Result<u64> {
 impl Backend {
     fn open(interfaces: &Path, interface: &str, index: u32) -> io::Result<Backend> {
         let path = path_of(interface).ok_or_else(|| {
-            let message = format!("`{interface}` is no interface of a Xen backend, such as vif3.0");
+            let message =
+                format!("`{interface}` is not the interface of a Xen backend, such as vif3.0");
             io::Error::new(io::ErrorKind::InvalidInput, message)
         })?;
         Ok(Backend {

@@ -19,7 +19,7 @@ pub struct Cache {
     pub cpus: Vec<u32>,
     /// The size; at least 64.
     pub bytes: u64,
-    /// The time in which a KiB gets into the cache from memory.
+    /// The time to load 1 KiB into the cache from memory.
     pub refill_kib_ns: i64,
 }
 
@@ -36,15 +36,14 @@ pub(crate) struct CacheTable {
     /// The numbers of the CPUs.
     #[schemars(extend("minItems" = 1, "uniqueItems" = true))]
     pub cpus: Field<List<CpuNumber>>,
-    /// How much it holds.
+    /// The size of the cache.
     pub size: Field<Measured<Size>>,
-    /// How long it takes to get a KiB into it from memory: 16 lines of 64 bytes, by default 100 ns
-    /// each.
+    /// The time to load 1 KiB into the cache from memory: 16 lines of 64 bytes, by default 100 ns each.
     #[schemars(extend("default" = format_duration(REFILL_KIB_NS)))]
     pub refill: Field<NotNegative<MICROSECOND_NS>>,
 }
 
-/// The caches of a host with so many CPUs.
+/// The caches of a host with `cpus` CPUs.
 pub(crate) fn resolve(
     caches: &Field<List<CacheTable>>,
     cpus: u32,
@@ -60,7 +59,7 @@ pub(crate) fn resolve(
         .collect()
 }
 
-/// `taken` has the CPUs that have a cache already, and where that is said.
+/// `taken` maps each CPU that has a cache already to the place where the file says so.
 fn cache(
     table: &CacheTable,
     span: Span,

@@ -51,17 +51,17 @@ pub struct Calls {
     pub signalling_server: Option<usize>,
     /// The domain that the signalling server asks, if there is one.
     pub call_control: Option<usize>,
-    /// The packets of one stream in `sample` are kept, for its voice quality.
+    /// The packets of one stream in `sample` are kept to compute its voice quality.
     pub sample: u32,
     /// The rate of registrations, which come evenly spaced; `None`: no registrations come.
     pub registrations: Option<ArrivalRate>,
-    /// What registrations travel over.
+    /// The transport of registrations.
     pub registration_transport: Transport,
-    /// The limits that the voice is held against.
+    /// The acceptance limits of the voice.
     pub acceptance: Acceptance,
 }
 
-/// What registrations travel over.
+/// The transport of registrations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
@@ -157,13 +157,13 @@ pub(crate) struct CallsTable {
     /// The rate of registrations, which come evenly spaced: "1400 /s". Each is a message to the signalling server and
     /// its answer.
     pub registrations: Field<Measured<ArrivalRate>>,
-    /// What registrations travel over: UDP, one connection of TCP for all, or one for each.
+    /// The transport of registrations: UDP, one connection of TCP for all, or one for each.
     #[schemars(extend("default" = Transport::default()))]
     pub registration_transport: Field<Transport>,
-    /// The packets of one stream in this many are kept, for its voice quality.
+    /// One stream in this many is sampled: its packets are kept to compute its voice quality.
     #[schemars(extend("default" = SAMPLE))]
     pub sample: Field<Whole<1, STREAMS_MAX>>,
-    /// The limits that the voice is held against.
+    /// The acceptance limits of the voice.
     pub acceptance: Field<AcceptanceTable>,
 }
 
@@ -185,7 +185,7 @@ pub(crate) struct AcceptanceTable {
     /// The mean opinion score of every sampled call is at least this.
     #[schemars(extend("default" = Acceptance::default().mos))]
     pub mos: Field<Score>,
-    /// The part of the calls that the phones give up is smaller than this, and that of the registrations.
+    /// The part of the calls that the phones give up is smaller than this, and so is that of the registrations.
     #[schemars(extend("default" = "1 %"))]
     pub failed: Field<Part>,
 }
@@ -284,7 +284,7 @@ fn server(
     if domains.kind(domain) != Some(wanted) {
         problems.report(
             span,
-            format!("{} is no {}", domains.title(domain), wanted.name()),
+            format!("{} is not a {}", domains.title(domain), wanted.name()),
             format!("give it workload = {{ kind = {:?} }}", wanted.name()),
         );
     }
@@ -296,7 +296,8 @@ fn signalling_is_there(table: &CallsTable, problems: &Problems) {
     const HELP: &str = "write signalling-server = \"signalling\", say";
     if table.signalling_server.is_absent() {
         if let Some(span) = table.call_control.span {
-            let message = "`call-control` is asked by the signalling server, and there is none";
+            let message =
+                "the signalling server asks `call-control`, but there is no signalling server";
             problems.report(span, message, HELP);
         }
         for (key, span) in [
@@ -304,7 +305,7 @@ fn signalling_is_there(table: &CallsTable, problems: &Problems) {
             ("registration-transport", table.registration_transport.span),
         ] {
             if let Some(span) = span {
-                let message = format!("`{key}` go to the signalling server, and there is none");
+                let message = format!("`{key}` needs a signalling server, but there is none");
                 problems.report(span, message, HELP);
             }
         }
@@ -312,7 +313,7 @@ fn signalling_is_there(table: &CallsTable, problems: &Problems) {
     if let Some(span) = table.registration_transport.span
         && table.registrations.is_absent()
     {
-        let message = "`registration-transport` says how registrations travel, and none come";
+        let message = "`registration-transport` has no effect without `registrations`";
         problems.report(span, message, "write registrations = \"100 /s\", say");
     }
 }
@@ -355,7 +356,7 @@ fn some_come(table: &CallsTable, span: Span, problems: &Problems) {
     }
     for (key, _, missing) in keys {
         if missing {
-            let help = "calls have both: rate = \"4 /s\" and hold = \"30 s\", say";
+            let help = "write both: rate = \"4 /s\" and hold = \"30 s\", say";
             problems.report(span, format!("`[calls]` has no `{key}`"), help);
         }
     }

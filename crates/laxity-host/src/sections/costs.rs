@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use crate::cost::{Cost, CostChoice, cost};
 use crate::profiles::{Choice, Profile, ProfileOf, Profiled, read};
 
-/// What scheduling costs the CPU on which it happens.
+/// The costs of scheduling, charged to the CPU that schedules.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema, Default)]
 pub struct Costs {
     /// The cost of every decision: one call of `schedule`.
     pub schedule: Cost,
-    /// The cost of every decision that changes the running VCPU, on top.
+    /// The additional cost of every decision that changes the running VCPU.
     pub context_switch: Cost,
 }
 
@@ -27,7 +27,7 @@ impl Costs {
     }
 }
 
-/// What scheduling costs the CPU on which it happens.
+/// The costs of scheduling, charged to the CPU that schedules.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(
     default,
@@ -38,7 +38,7 @@ impl Costs {
 pub(crate) struct CostsTable {
     /// The cost of every decision.
     pub schedule: Field<CostChoice>,
-    /// The cost of every decision that changes the running VCPU, on top.
+    /// The additional cost of every decision that changes the running VCPU.
     pub context_switch: Field<CostChoice>,
 }
 
@@ -111,7 +111,7 @@ fn read_profile(text: &str) -> OfPolicies {
     )
 }
 
-/// Costs that are not given are 0.
+/// Missing costs are 0.
 fn costs(table: &CostsTable, problems: &Problems) -> Costs {
     Costs {
         schedule: cost(&table.schedule, problems),

@@ -94,15 +94,15 @@ pub(crate) struct DomainTable {
     pub scheduler: Field<GuestScheduler>,
     /// The guest's periodic tasks: a list, or "drawn" for a set drawn at random as `[draw]` says.
     pub tasks: Field<Tasks>,
-    /// What else the guest does, below its tasks.
+    /// The guest's other work, which runs when no task is ready.
     pub workload: Field<WorkloadTable>,
-    /// The size of what each VCPU uses of a cache. By default nothing.
+    /// The working set of each VCPU in a cache. By default 0.
     pub working_set: Field<Measured<Size>>,
-    /// The timer interrupts of the guest's kernel, on each VCPU: while it has work, and once after
-    /// that. By default none. For the simulator; the guests on Xen have their own.
+    /// The timer interrupts of the guest's kernel, on each VCPU: while it has work, and once after that. By default
+    /// none. Only the simulator uses it: guests on Xen have their own ticks.
     pub tick: Field<TickTable>,
-    /// Threads of the domain's emulator and of its I/O, which compete with VCPUs. For fifo, deadline
-    /// and eevdf, in the simulator.
+    /// Threads of the domain's emulator and of its I/O, which compete with VCPUs. They need the policy fifo, deadline
+    /// or eevdf, and the simulator.
     pub helpers: Field<List<HelperTable>>,
 }
 
@@ -216,7 +216,7 @@ impl<'f> Domains<'f> {
     }
 }
 
-/// What domains need to know of the rest of the host.
+/// The facts about the rest of the host that domains depend on.
 pub(crate) struct Surroundings<'h> {
     pub duration_ns: i64,
     pub cpus: u32,
@@ -402,14 +402,13 @@ fn workload(table: &DomainTable, costs: &NetworkCosts, problems: &Problems) -> O
     if let Some(span) = table.tasks.span
         && table.tasks.value.is_some()
     {
-        let message = format!("{} has tasks beside its workload", table.title());
-        let help = "tasks go with an endless loop only: give them a domain of their own";
+        let message = format!("{} has both tasks and a workload", table.title());
+        let help = "tasks can stand beside an endless loop only: move them to another domain";
         problems.report(span, message, help);
     }
     if let Some(span) = table.tick.span {
-        let message = format!("{} has ticks beside its workload", table.title());
-        let help =
-            "what ticks cost is part of what its packets and computations cost: leave `tick` out";
+        let message = format!("{} has both ticks and a workload", table.title());
+        let help = "leave `tick` out: the costs of packets and computations already include ticks";
         problems.report(span, message, help);
     }
     Some(resolved)

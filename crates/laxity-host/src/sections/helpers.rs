@@ -24,17 +24,17 @@ pub(crate) struct HelperTable {
     pub name: Field<Name>,
     /// The CPU time that the thread needs in each period.
     pub cost: Field<Positive>,
-    /// The time from one work of the thread to the next. At most 1 h.
+    /// The time between two activations of the thread. At most 1 h.
     pub period: Field<Positive>,
-    /// The time of the first work; before the run's end.
+    /// The time of the first activation; before the run's end.
     #[schemars(extend("default" = "0 ms"))]
     pub offset: Field<Duration<0, RUN_DURATION_NS_MAX>>,
     /// The numbers of the CPUs that the thread may run on. By default those of the domain.
     #[schemars(extend("minItems" = 1, "uniqueItems" = true))]
     pub affinity: Field<List<CpuNumber>>,
-    /// The priority of the thread, which it needs under fifo.
+    /// The priority of the thread; required under fifo.
     pub rt_priority: Field<Whole<{ RT_PRIORITY.least }, { RT_PRIORITY.most }>>,
-    /// The runtime of the thread in each of its periods, which it needs under deadline.
+    /// The runtime of the thread in each of its periods; required under deadline.
     pub budget: Field<Duration<{ BUDGET.least }, { BUDGET.most }>>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn resolve<'f>(
     if let (Some(_), Some(span)) = (given(list).next(), list.span)
         && policy.own_of() != Some(Substrate::Linux)
     {
-        let message = format!("the policy {} knows no helpers", policy.name());
+        let message = format!("the policy {} does not support helpers", policy.name());
         let help =
             "helpers are threads of Linux: choose fifo, deadline or eevdf, or leave them out";
         problems.report(span, message, help);
@@ -92,7 +92,7 @@ pub(crate) fn resolve<'f>(
         .collect()
 }
 
-/// The domain's, with what is the thread's own.
+/// The parameters of the domain, replaced by those that the thread has itself.
 fn parameters(
     table: &HelperTable,
     span: Span,
@@ -106,7 +106,7 @@ fn parameters(
             problems.report(
                 span,
                 format!("{} has no `{key}`", table.title()),
-                format!("under the {name} policy every thread has one: write {example}, say"),
+                format!("under the {name} policy every thread needs one: write {example}, say"),
             );
         }
     };
@@ -130,14 +130,14 @@ fn parameters(
     }
 }
 
-/// What the thread does.
+/// The thread's work, as a task.
 fn task(table: &HelperTable, span: Span, duration_ns: i64, problems: &Problems) -> Task {
     if table.cost.is_missing("cost", span, problems) {
         let help = "write the CPU time that it needs in each period: cost = \"0.2 ms\", say";
         problems.report(span, format!("{} has no `cost`", table.title()), help);
     }
     if table.period.is_missing("period", span, problems) {
-        let help = "write the time from one work to the next: period = \"10 ms\", say";
+        let help = "write the time between two activations: period = \"10 ms\", say";
         problems.report(span, format!("{} has no `period`", table.title()), help);
     }
     let period = ("period", &table.period);

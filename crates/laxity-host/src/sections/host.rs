@@ -29,12 +29,12 @@ pub(crate) struct HostTable {
     #[serde(rename = "$settings")]
     #[schemars(flatten)]
     pub settings: SettingsTable,
-    /// What scheduling itself costs: the name of a profile, or a table. By default nothing.
+    /// The costs of scheduling itself: the name of a profile, or a table. By default it is free.
     pub costs: Field<Choice<CostsTable>>,
-    /// The caches, each with the CPUs that share it. By default none: nothing is lost when a VCPU
-    /// goes to another CPU, or others were there.
+    /// The caches, each with the CPUs that share it. By default none: a VCPU loses nothing when it migrates, or when
+    /// other VCPUs ran in between.
     pub caches: Field<List<CacheTable>>,
-    /// What packets cost: the name of a profile, or a table.
+    /// The CPU time for packets: the name of a profile, or a table.
     #[schemars(extend("default" = DEFAULT_PROFILE))]
     pub network: Field<Choice<NetworkTable>>,
 }

@@ -18,15 +18,15 @@ use crate::quantities::BitRate;
 pub struct Link {
     /// The rate that is divided; at least 1000.
     pub rate_bit_s: i64,
-    /// The time from one look of the allocator to the next; 1 ms to 10 s.
+    /// The period of the allocator; 1 ms to 10 s.
     pub period_ns: i64,
-    /// The way in which what is left is shared.
+    /// The sharing of the rate left after the minima.
     pub sharing: LinkSharing,
     /// The agreements; at least one. Their minima fit the link.
     pub agreements: Vec<LinkAgreement>,
 }
 
-/// How what is left of a link is shared, once the minima are served.
+/// The sharing of a link's rate left after the minima.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkSharing {
@@ -37,7 +37,7 @@ pub enum LinkSharing {
     ByClass,
 }
 
-/// What a domain was promised of what it sends.
+/// The rates agreed with a domain for its sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LinkAgreement {
     /// A domain whose packets go through the driver domain. It has no other agreement.
@@ -48,13 +48,13 @@ pub struct LinkAgreement {
     pub minimum_bit_s: i64,
     /// The rate that the domain never exceeds; at least the minimum, at least 1000.
     pub maximum_bit_s: i64,
-    /// The domain's part of what is shared, relative to the others'; at least 1.
+    /// The domain's weight in the sharing, relative to the other domains'; at least 1.
     pub weight: u32,
 }
 
 /// Agreements about the link: the rates at which domains may send through the driver domain's cards. The allocator, in
-/// the driver domain, sets the rate of each domain's network backend; what is too much is dropped in the guest.
-/// Rates count frames from their Ethernet header on.
+/// the driver domain, sets the rate of each domain's network backend; excess packets are dropped in the guest. Rates
+/// count frames from their Ethernet header on.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(
     default,
@@ -66,18 +66,18 @@ pub struct LinkAgreement {
 pub(crate) struct LinkTable {
     /// The rate that is divided: a little less than the cards carry, so that packets wait in guests and not in cards.
     pub rate: Field<Measured<BitRate>>,
-    /// The time from one look of the allocator to the next.
+    /// The period of the allocator.
     #[schemars(extend("default" = laxity_config::format_duration(PERIOD_NS)))]
     pub period: Field<Duration<PERIOD_NS_MIN, PERIOD_NS_MAX>>,
-    /// The way in which what is left after the minima is shared: by weight, or one class after the other.
+    /// The sharing of the rate left after the minima: by weight, or one class after the other.
     #[schemars(extend("default" = LinkSharing::default()))]
     pub sharing: Field<LinkSharing>,
-    /// An agreement for each domain that is held to one; the others send what they can.
+    /// An agreement for each domain whose rate is limited; other domains have no limit.
     #[schemars(extend("minItems" = 1))]
     pub agreements: Field<List<LinkAgreementTable>>,
 }
 
-/// What a domain was promised.
+/// The rates agreed with a domain.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(
     default,
@@ -91,11 +91,11 @@ pub(crate) struct LinkAgreementTable {
     pub domain: Field<Name>,
     /// The class; 1 is the highest.
     pub class: Field<Whole<1, CLASS_MAX>>,
-    /// The rate that the domain gets whenever it asks for it. By default nothing.
+    /// The rate that the domain gets whenever it asks for it. By default 0.
     pub minimum: Field<Measured<BitRate>>,
     /// The rate that the domain never exceeds.
     pub maximum: Field<Measured<BitRate>>,
-    /// The domain's part of what is shared, relative to the others'.
+    /// The domain's weight in the sharing, relative to the other domains'.
     #[schemars(extend("default" = WEIGHT))]
     pub weight: Field<Whole<1, WEIGHT_MAX>>,
 }
@@ -140,7 +140,7 @@ pub(crate) fn resolve(
         } else if !reached(domain) {
             let help = match domains.kind(domain) {
                 Some(WorkloadKind::MediaServer) => {
-                    "it has a card of its own: leave one of them out"
+                    "it has its own card: leave out the card or the agreement"
                 }
                 _ => "agreements are for servers and senders",
             };
@@ -160,10 +160,10 @@ pub(crate) fn resolve(
         .sum();
     if minima > link.rate_bit_s.into() {
         let message = format!(
-            "the minima add up to {minima} bit/s, and the link has {}",
+            "the minima add up to {minima} bit/s, but the link has {}",
             link.rate_bit_s
         );
-        let help = "lower minima until they fit";
+        let help = "write lower minima";
         problems.report(table.agreements.span.unwrap_or(span), message, help);
     }
     Some(link)
@@ -194,7 +194,7 @@ fn agreement(
         && minimum.0.bit_s > maximum.0.bit_s
     {
         problems.push(Problem {
-            help: Some("a minimum is at most the maximum".into()),
+            help: Some("write a minimum that does not exceed the maximum".into()),
             related: Some((above, "the maximum")),
             ..Problem::new(span, "`minimum` is above `maximum`")
         });

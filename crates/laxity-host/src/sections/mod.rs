@@ -1,5 +1,5 @@
-//! The sections of a host file. A section's file has its table (what may be written), its model (what comes of it) and
-//! its checks. What must fit between sections is checked in `order`.
+//! The sections of a host file. A section's file has its table (the keys as written), its model (the resolved values)
+//! and its checks. What must fit between sections is checked in `order`.
 
 pub(crate) mod caches;
 pub(crate) mod calls;

@@ -12,13 +12,13 @@ use crate::profiles::{Choice, Profile, ProfileOf, Profiled, read};
 /// Declares the table and the model, which have the same keys.
 macro_rules! network_costs {
     ($($(#[doc = $doc:literal])* $field:ident = $key:literal,)*) => {
-        /// CPU time of what is done for packets.
+        /// CPU time of each step of packet processing.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Default)]
         pub struct NetworkCosts {
             $($(#[doc = $doc])* pub $field: Cost,)*
         }
 
-        /// What is done for packets, in CPU time. What is not given costs nothing.
+        /// CPU time of each step of packet processing. A step without a cost is free.
         #[derive(Debug, Default, Deserialize, JsonSchema)]
         #[serde(default, deny_unknown_fields, expecting = "a table")]
         pub(crate) struct NetworkTable {
@@ -31,7 +31,7 @@ macro_rules! network_costs {
             const EXAMPLE: &'static str = "{ receive = \"4 us\" }";
         }
 
-        /// Costs that are not given are 0.
+        /// Missing costs are 0.
         fn costs(table: &NetworkTable, problems: &Problems) -> NetworkCosts {
             NetworkCosts { $($field: cost(&table.$field, problems),)* }
         }
@@ -39,23 +39,23 @@ macro_rules! network_costs {
 }
 
 network_costs! {
-    /// Taking an interrupt or an event, up to the first packet.
+    /// Handling an interrupt or an event, up to the first packet.
     interrupt = "interrupt",
-    /// A packet out of a card, up to the bridge or the IP layer.
+    /// Receiving a packet from a card, up to the bridge or the IP layer.
     receive = "receive",
-    /// A packet into a card.
+    /// Sending a packet to a card.
     transmit = "transmit",
-    /// Netback, a packet towards a guest.
+    /// Netback: passing a packet to a guest.
     netback_receive = "netback-receive",
-    /// Netback, a packet from a guest, and the bridge.
+    /// Netback: taking a packet from a guest, and the bridge.
     netback_transmit = "netback-transmit",
-    /// Netfront, a packet from netback, up to the IP layer.
+    /// Netfront: receiving a packet from netback, up to the IP layer.
     netfront_receive = "netfront-receive",
-    /// Netfront, a packet to netback.
+    /// Netfront: passing a packet to netback.
     netfront_transmit = "netfront-transmit",
-    /// IP, UDP and the socket, inwards, and waking a thread.
+    /// IP, UDP and the socket on reception, and waking a thread.
     socket_receive = "socket-receive",
-    /// IP, UDP and the socket, outwards, the system call included.
+    /// IP, UDP and the socket on sending, including the system call.
     socket_send = "socket-send",
     /// A media server's work on a packet, unless the domain says otherwise.
     relay = "relay",
@@ -65,9 +65,9 @@ network_costs! {
     signalling = "signalling",
     /// The driver domain's part of a disk operation.
     disk = "disk",
-    /// How long the disk itself takes.
+    /// The latency of the disk itself.
     disk_latency = "disk-latency",
-    /// The allocator's look at a domain's network backend, and setting its rate.
+    /// Reading the counters of a domain's network backend and setting its rate, by the allocator.
     look = "look",
 }
 

@@ -141,7 +141,7 @@ fn domain(
         if driver.is_none() {
             problems.report(
                 span,
-                "this card has no domain, and this host no driver domain",
+                "this card names no domain, and the host has no driver domain",
                 "add a domain with workload = { kind = \"driver\" }, or write domain = \"media\", say",
             );
         }

@@ -37,8 +37,8 @@ pub(crate) struct ParametersTable {
     pub extratime: Field<Flag>,
     #[schemars(description = described(WEIGHT), extend("default" = default(WEIGHT)))]
     pub weight: Field<Whole<{ WEIGHT.least }, { WEIGHT.most }>>,
-    /// The weight as Linux's nice value, -20 to 19, in place of `weight`: 0 is the default weight, and each
-    /// step down is a quarter more.
+    /// The weight as Linux's nice value, -20 to 19, in place of `weight`: 0 is the default weight, and each step down
+    /// multiplies the weight by 1.25.
     pub nice: Field<Whole<-20, 19>>,
     #[schemars(description = described(CAP), extend("default" = default(CAP)))]
     pub cap: Field<Cap<CAP_PERCENT_MAX>>,
@@ -199,8 +199,8 @@ fn has_budget_and_period(
         owner.span,
         format!("{} has no {missing}", owner.title),
         format!(
-            "under the {policy} policy every domain has a budget and a period: \
-             write {example}, say; `laxity design` finds what holds"
+            "under the {policy} policy every domain needs a budget and a period: \
+             write {example}, say; `laxity design` finds sufficient values"
         ),
     );
 }
@@ -215,7 +215,7 @@ fn weight(table: &ParametersTable, standard: u32, problems: &Problems) -> u32 {
         problems.push(Problem {
             help: Some("leave one of them out".into()),
             related: Some((other, "the other one")),
-            ..Problem::new(span, "`nice` and `weight` both say the domain's weight")
+            ..Problem::new(span, "`nice` and `weight` both set the domain's weight")
         });
     }
     let steps = nice.0.unsigned_abs() as u32;
@@ -253,7 +253,7 @@ fn burst_has_quota(table: &ParametersTable, problems: &Problems) {
         && table.quota.is_absent()
     {
         let help = "write quota = \"50 ms\", say";
-        problems.report(span, "`quota-burst` is of no use without `quota`", help);
+        problems.report(span, "`quota-burst` has no effect without `quota`", help);
     }
 }
 
@@ -279,7 +279,7 @@ pub(crate) fn set_priorities<'d>(
         if table.priority.is_missing("priority", owner.span, problems) {
             problems.push(Problem {
                 help: Some(
-                    "give each domain a priority, or none (then the shorter period comes first)"
+                    "give a priority to every domain or to none (a shorter period then has a higher priority)"
                         .into(),
                 ),
                 related: Some((given, "another domain has one")),

@@ -32,19 +32,19 @@ const HELD_MAX: i64 = 1_000_000;
 /// The protected domains, what a checkpoint costs, and the failure of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Protect {
-    /// The time that a protected domain stands still at each checkpoint.
+    /// The time for which each checkpoint pauses a protected domain.
     pub pause_ns: i64,
-    /// The time that it stands still for each page, on top.
+    /// The additional pause for each changed page.
     pub page_pause_ns: i64,
     /// The driver domain's CPU time for each checkpoint.
     pub checkpoint_ns: i64,
-    /// The driver domain's CPU time for each page, on top.
+    /// The driver domain's additional CPU time for each page.
     pub page_ns: i64,
     /// The rate of the link to the standby; at least 1000.
     pub rate_bit_s: i64,
     /// The time from the last byte of a checkpoint to its acknowledgement.
     pub acknowledgement_ns: i64,
-    /// The death of the protected domains' host; `None`: it lives.
+    /// The failure of the protected domains' host; `None`: it does not fail.
     pub failure: Option<Failure>,
     /// The protected domains; at least one.
     pub domains: Vec<Protected>,
@@ -80,20 +80,20 @@ pub enum ProtectMode {
     NoNet,
 }
 
-/// The death of the host of the protected domains.
+/// The failure of the host of the protected domains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Failure {
-    /// The time of death; at most the end of the run, up to which the host then lives.
+    /// The time of the failure; at most the end of the run.
     pub at_ns: i64,
     /// The silence after which the standby takes over; at least 3 ms.
     pub detection_ns: i64,
-    /// The time from then on until the domains run there.
+    /// The time from the takeover until the domains run on the standby.
     pub activation_ns: i64,
 }
 
-/// Protection by checkpoint: protected domains stand still now and then, the driver domain copies what they
-/// changed to a standby, and in net mode what they send is held until the standby has it. What is not given
-/// costs nothing.
+/// Protection by checkpoint: each checkpoint pauses a protected domain, the driver domain copies the changed pages to a
+/// standby, and in net mode the domain's output is held until the standby has the checkpoint. A step without a cost is
+/// free.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(
     default,
@@ -103,9 +103,9 @@ pub struct Failure {
 )]
 #[schemars(extend("required" = ["domains"]))]
 pub(crate) struct ProtectTable {
-    /// The time that a domain stands still at each checkpoint.
+    /// The time for which each checkpoint pauses the domain.
     pub pause: Field<NotNegative>,
-    /// The time that a domain stands still for each page that it changed, on top.
+    /// The additional pause for each page that the domain changed.
     pub page_pause: Field<NotNegative<MICROSECOND_NS>>,
     /// The driver domain's CPU time for each checkpoint.
     pub checkpoint: Field<NotNegative>,
@@ -116,9 +116,9 @@ pub(crate) struct ProtectTable {
     pub rate: Field<Measured<BitRate>>,
     /// The time from the last byte of a checkpoint to its acknowledgement.
     pub acknowledgement: Field<NotNegative<MICROSECOND_NS>>,
-    /// The death of the protected domains' host. By default it lives.
+    /// The failure of the protected domains' host. By default it does not fail.
     pub failure: Field<FailureTable>,
-    /// One for each domain that is protected.
+    /// A table for each protected domain.
     #[schemars(extend("minItems" = 1))]
     pub domains: Field<List<ProtectedTable>>,
 }
@@ -135,11 +135,11 @@ pub(crate) struct ProtectTable {
 pub(crate) struct ProtectedTable {
     /// The domain: a server whose packets go through the driver domain.
     pub domain: Field<Name>,
-    /// Net: what the domain sends is held until its checkpoint is acknowledged. No-net: output leaves at once.
+    /// Net: the domain's output is held until its checkpoint is acknowledged. No-net: output leaves at once.
     #[schemars(extend("default" = ProtectMode::default()))]
     pub mode: Field<ProtectMode>,
-    /// The time from the beginning of one checkpoint to that of the next; longer, if the standby does not have the
-    /// first one by then.
+    /// The time from the beginning of one checkpoint to that of the next; longer if the standby does not have the first
+    /// checkpoint by then.
     #[schemars(extend("default" = format_duration(INTERVAL_NS)))]
     pub interval: Field<Duration<INTERVAL_NS_MIN, INTERVAL_NS_MAX>>,
     /// The number of pages that change between two checkpoints, whatever the domain does.
@@ -156,8 +156,8 @@ pub(crate) struct ProtectedTable {
     pub held: Field<Whole<1, HELD_MAX>>,
 }
 
-/// When the host of the protected domains dies, and when they run on elsewhere: from their last checkpoint that
-/// was acknowledged, and without protection.
+/// The failure of the protected domains' host, and the times until the domains resume on the standby: from their last
+/// acknowledged checkpoint, and without protection.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(
     default,
@@ -167,12 +167,12 @@ pub(crate) struct ProtectedTable {
 )]
 #[schemars(extend("required" = ["at"]))]
 pub(crate) struct FailureTable {
-    /// The time of death. With the end of the run it changes nothing but what the host is prepared for.
+    /// The time of the failure. At the end of the run, a failure has no effect but the host's preparation for it.
     pub at: Field<Positive<SECOND_NS>>,
-    /// The time that the standby waits for a sign of life.
+    /// The silence after which the standby takes over.
     #[schemars(extend("default" = format_duration(DETECTION_NS)))]
     pub detection: Field<Duration<DETECTION_NS_MIN, HOUR_NS>>,
-    /// The time until the domains run on the standby, and packets go there.
+    /// The time from the takeover until the domains run on the standby and receive packets.
     #[schemars(extend("default" = format_duration(ACTIVATION_NS)))]
     pub activation: Field<NotNegative>,
 }
@@ -195,7 +195,7 @@ pub(crate) fn resolve(
         || (table.domains.value.is_some() && list.is_empty())
     {
         let help = "write domains = [{ domain = \"media\", mode = \"no-net\" }], say";
-        problems.report(span, "`[protect]` protects nobody", help);
+        problems.report(span, "`[protect]` protects no domain", help);
     }
     let mut first_of = HashMap::new();
     let mut found = Vec::new();
@@ -211,8 +211,8 @@ pub(crate) fn resolve(
                 ..Problem::new(place, format!("{title} is protected twice"))
             });
         } else if !serves(one.domain) {
-            let message = format!("{title} is no server behind the driver domain");
-            let help = "only what goes through the driver domain can be held: name a server without a card of its own";
+            let message = format!("{title} is not a server behind the driver domain");
+            let help = "only output that passes through the driver domain can be held: name a server without its own card";
             problems.report(place, message, help);
         }
         found.push(one);
@@ -251,7 +251,7 @@ fn failure_of(
         && at.ns > end_ns
     {
         problems.push(Problem {
-            help: Some("let the host die before the run ends".into()),
+            help: Some("write a time before the end of the run".into()),
             related: Some((end, "the end")),
             ..Problem::new(place, "this failure is after the end of the run")
         });
@@ -284,7 +284,7 @@ fn protected(
         None => pages_most.min(PAGES as u64),
     };
     if let (Some(span), true) = (table.pages.span, pages > pages_most) {
-        let message = format!("{pages} pages are more than the {pages_most} of its memory");
+        let message = format!("`pages` is {pages}, but the memory has only {pages_most} pages");
         problems.report(span, message, "write fewer `pages`, or more `memory`");
     }
     let (domain, _) = domains.find(&table.domain, problems)?;

@@ -45,7 +45,7 @@ pub(crate) fn resolve(table: &SettingsTable, policy: Policy, problems: &Problems
         && jiffy.ns == 0
         && policy == Policy::Eevdf
     {
-        let message = "`jiffy` is 0, and eevdf looks at its VCPUs at timer interrupts";
+        let message = "`jiffy` is 0, but eevdf accounts and preempts at timer interrupts";
         problems.report(span, message, "write jiffy = \"4 ms\" (HZ = 250), say");
     }
     settings

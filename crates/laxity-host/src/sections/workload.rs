@@ -49,7 +49,7 @@ pub struct Server {
     pub work: Cost,
     /// `work`, if the file gives it. Real servers are not told to work where it is missing.
     pub own_work: Option<Cost>,
-    /// Whether a media server codes voice anew, which is part of `work`.
+    /// Whether a media server transcodes voice, which is part of `work`.
     pub transcode: bool,
 }
 
@@ -72,16 +72,14 @@ pub(crate) struct WorkloadTable {
     /// Servers: the number of threads that take packets.
     #[schemars(extend("default" = THREADS))]
     pub threads: Field<Whole<1, THREADS_MAX>>,
-    /// Servers: the CPU time for each packet, reception and sending not counted. By default what the
-    /// network's profile says.
+    /// Servers: the CPU time for each packet, without reception and sending. By default that of the network's profile.
     pub work: Field<CostChoice>,
     /// Sender: the rate at which it sends.
     pub rate: Field<Measured<BitRate>>,
     /// Sender: the size of its packets, from the Ethernet header on; 64 to 9014 bytes.
     #[schemars(extend("default" = Size::text(FRAME_BYTES)))]
     pub size: Field<Measured<Size>>,
-    /// Media server: packets are decoded and coded again, at the cost that the network's profile
-    /// says.
+    /// Media server: packets are decoded and encoded again, at the cost in the network's profile.
     #[schemars(extend("default" = false))]
     pub transcode: Field<Flag>,
 }
@@ -178,7 +176,7 @@ fn server(workload: &WorkloadTable, work: Cost, problems: &Problems) -> Server {
     }
 }
 
-/// Reports keys that mean nothing to the kind of workload.
+/// Reports keys that have no effect on the kind of workload.
 fn keys_fit(workload: &WorkloadTable, kind: WorkloadKind, problems: &Problems) {
     use WorkloadKind::{CallControl, CpuBound, MediaServer, Sender, SignallingServer};
     let servers = &[MediaServer, SignallingServer, CallControl][..];
@@ -198,7 +196,7 @@ fn keys_fit(workload: &WorkloadTable, kind: WorkloadKind, problems: &Problems) {
             let kinds = suggest::list(kinds.iter().map(|kind| format!("`{}`", kind.name())), "and");
             problems.report(
                 span,
-                format!("`{key}` means nothing to the workload `{}`", kind.name()),
+                format!("`{key}` has no effect on the workload `{}`", kind.name()),
                 format!("leave it out; it belongs to {kinds}"),
             );
         }
@@ -206,7 +204,7 @@ fn keys_fit(workload: &WorkloadTable, kind: WorkloadKind, problems: &Problems) {
     if let (Some((flag, _)), Some(span)) = (workload.transcode.given(), workload.work.span)
         && flag.0
     {
-        let message = "`work` and `transcode` both say what a packet's work costs";
+        let message = "`work` and `transcode` both set the CPU time for a packet";
         problems.report(span, message, "keep one of them");
     }
 }
@@ -238,8 +236,8 @@ fn bursts(workload: &WorkloadTable, span: Span, problems: &Problems) -> Option<W
         if !given.is_absent() && other.is_missing(missing, span, problems) {
             problems.report(
                 span,
-                format!("`workload` has `{there}` and no `{missing}`"),
-                "write run = \"50 ms\" and idle = \"1 ms\", say, or neither",
+                format!("`workload` has `{there}` but no `{missing}`"),
+                "write both, such as run = \"50 ms\" and idle = \"1 ms\", or neither",
             );
         }
     }

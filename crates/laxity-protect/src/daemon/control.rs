@@ -107,7 +107,7 @@ pub fn reply(
         Ok(Request::Unprotect { vm }) => taken(order(&vm, Order::Unprotect)),
         Ok(Request::Protect { vm }) => taken(order(&vm, Order::Protect)),
         Ok(Request::GoOn { vm }) => taken(order(&vm, Order::GoOn)),
-        Err(error) => Answer::Refused(format!("that is no request of this version: {error}")),
+        Err(error) => Answer::Refused(format!("this is not a request of this version: {error}")),
     }
 }
 

@@ -246,7 +246,7 @@ impl Run {
             let limit_s = HANGS_AFTER.as_secs();
             error!(
                 vm = self.driver.vm,
-                "a checkpoint was not put by in {limit_s} s"
+                "a checkpoint was not stored in {limit_s} s"
             );
             self.hang()?;
         }
@@ -275,7 +275,7 @@ impl Run {
         }
         info!(
             vm = self.driver.vm,
-            "its disks may have been written before: if no host has the guest, order `start` where \
+            "its disks may have been written before: if no host has the guest, order `start` on the host where \
              it ran last"
         );
         Ok(())
@@ -339,7 +339,7 @@ impl Run {
             Heard::Frame if is_flooded => {
                 warn!(
                     vm = self.driver.vm,
-                    "the other host sends more than this one can put by: the connection is closed"
+                    "the other host sends more than this host can store: the connection is closed"
                 );
                 self.disconnect(number)
             }
@@ -388,7 +388,7 @@ impl Run {
 
     fn refuse(&mut self, number: u64, refused: &dyn Display) -> io::Result<()> {
         let vm = &self.driver.vm;
-        warn!(vm, "what the other host sends is refused: {refused}");
+        warn!(vm, "a message of the other host is refused: {refused}");
         self.disconnect(number)
     }
 
@@ -404,7 +404,7 @@ impl Run {
             }
             Ok(Message::Heartbeat) => self.receive(number, Message::Heartbeat),
             Ok(_) if self.waiting.len() == WAITING_MAX => {
-                self.refuse(number, &"it does not wait for an acknowledgement")
+                self.refuse(number, &"it is not waiting for an acknowledgement")
             }
             // Every frame is a sign of life.
             Ok(_) => {
@@ -430,7 +430,7 @@ impl Run {
                 self.receive(number, message.expect("it was decoded before"))?;
             }
             Err(reason) => {
-                warn!(vm = self.driver.vm, "a checkpoint is of no use: {reason}");
+                warn!(vm = self.driver.vm, "a checkpoint is unusable: {reason}");
                 self.handle(Event::Unusable, &[])?;
             }
         }
@@ -575,7 +575,7 @@ impl Run {
                 self.handle(Event::Recovers, &[])
             }
             Report::Activated if self.node.status().state != State::Activating => {
-                error!(vm, "a guest runs that nobody waits for: it is ended");
+                error!(vm, "a guest runs that was given up: it is ended");
                 let (answer, _) = channel();
                 self.driver.worker.tell(Command::Destroy(answer));
                 Ok(())

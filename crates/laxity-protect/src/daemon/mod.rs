@@ -1,11 +1,10 @@
 //! The daemon of a host: a [`Driver`] for each of its virtual machines, and the threads that
 //! connect hosts, listen, and answer the operator.
 //!
-//! Nothing waits for anything on the way of an epoch but what it is made of. The threads: one
-//! driver for each virtual machine, which decides; one for its guest, which captures and commits;
-//! one for its gate; two for its connection; and for the whole daemon one that listens to other
-//! hosts, one to the operator, one to Prometheus. A claim at the witness is made by a thread that
-//! is there for it alone.
+//! An epoch waits only for its own steps. The threads: one driver for each virtual machine, which decides; one for its
+//! guest, which captures and commits; one for its gate; two for its connection; and for the whole daemon one that
+//! listens to other hosts, one to the operator, one to Prometheus. A claim at the witness is made by a thread that is
+//! there for it alone.
 
 mod connection;
 pub mod control;
@@ -158,7 +157,7 @@ pub fn run(site: &Site, options: &Options) -> Result<(), DaemonError> {
     if keys.expires_soon() {
         warn!(
             host = name,
-            "the certificate ends within 30 days: laxity protect keys renew"
+            "the certificate expires within 30 days: renew it with `laxity protect keys renew`"
         );
     }
     let mut guests = Vec::new();
@@ -357,11 +356,11 @@ fn refuse_without_xen(domain: &Domain) -> Result<(), DaemonError> {
         domain: domain.name.clone(),
         why,
     };
-    xl::ask(&["info"]).map_err(|why| refuse(format!("this is no Xen host: {why}")))?;
+    xl::ask(&["info"]).map_err(|why| refuse(format!("this is not a Xen host: {why}")))?;
     if domain.settings.mode == Mode::Net && !domain.hold_script.exists() {
         let script = domain.hold_script.display();
         let why = format!(
-            "there is no {script}, which is to hold its output; name one with `hold-script`"
+            "there is no {script} to hold the domain's output; name a script with `hold-script`"
         );
         return Err(refuse(why));
     }
@@ -499,7 +498,7 @@ fn start_dialler(
 
 fn unlike(ours: &str, theirs: &str) -> String {
     format!(
-        "the other host's guest would be another, and could not go on from this one's state: it has {theirs}, here it is {ours}"
+        "the other host's guest differs, and could not go on from the state of the guest here: it has {theirs}, and the guest here has {ours}"
     )
 }
 
@@ -518,7 +517,7 @@ fn greet(keys: &Keys, hosts: &[String], vms: &[Running], stream: TcpStream) -> i
                 guest: vm.guest.clone(),
             }),
             None => Err(format!(
-                "{peer} has no part in a virtual machine `{}` here",
+                "{peer} does not share a virtual machine `{}` with this host",
                 said.vm
             )),
         }

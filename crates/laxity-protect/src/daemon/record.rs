@@ -52,7 +52,7 @@ impl Stored {
                 let term = term.ok_or_else(|| {
                     told(
                         &path,
-                        "this is no record; if the other host has a newer one, remove this",
+                        "this is not a record; if the other host has a newer one, remove this file",
                     )
                 })?;
                 Record { term }

@@ -223,7 +223,7 @@ fn receive(
             Ok(Message::Hello(hello)) => tell(Message::Hello(hello)),
             Ok(Message::Disarm { term }) => tell(Message::Disarm { term }),
             Ok(Message::Heartbeat) => {}
-            Ok(other) => return io::Error::other(format!("{other:?} is not of a stream")),
+            Ok(other) => return io::Error::other(format!("{other:?} does not belong to a stream")),
             Err(refused) => return io::Error::other(refused),
         }
     }
@@ -241,7 +241,7 @@ pub fn unpack(packed: &[u8]) -> io::Result<Vec<u8>> {
         .map_or(0, |bytes| u32::from_le_bytes(*bytes));
     if claimed as usize > PIECE_BYTES {
         return Err(io::Error::other(format!(
-            "a piece of {claimed} bytes: there are none so long"
+            "a piece of {claimed} bytes: no piece is so long"
         )));
     }
     decompress_size_prepended(packed).map_err(io::Error::other)

@@ -202,7 +202,7 @@ impl Worker {
         self.tell(Command::Destroy(answer));
         let is_late = answered.recv_timeout(DESTROY_TIMEOUT) == Err(RecvTimeoutError::Timeout);
         if is_late {
-            warn!("a guest could not be ended yet: a disk hangs");
+            warn!("a guest could not be ended yet, because a disk hangs");
         }
         !is_late
     }
@@ -323,7 +323,7 @@ impl State {
         match hanging.next() {
             Some(disk) if !self.disk_hangs => {
                 let (path, limit_s) = (disk.path().display(), self.flush_hangs_after.as_secs());
-                let reason = format!("{path} is being flushed for more than {limit_s} s");
+                let reason = format!("flushing {path} takes more than {limit_s} s");
                 self.disk_hangs = true;
                 (self.report)(Report::DiskHangs(reason));
             }
@@ -394,7 +394,7 @@ impl State {
                 let checked = match &self.staging_failed {
                     Some(reason) => Err(reason.clone()),
                     None if split_device(&self.staged_device).is_none() => {
-                        Err("what comes with the devices' state is not what it should be".into())
+                        Err("the data that accompanies the devices' state is not valid".into())
                     }
                     None => Ok(()),
                 };

@@ -1,4 +1,4 @@
-//! What protects a domain of Xen: xl's Remus, whose stream goes over the link between the two daemons.
+//! The protection of a domain of Xen: xl's Remus, whose stream goes over the link between the two daemons.
 //!
 //! xl takes checkpoints and keeps them: `xl remus` here and `xl migrate-receive` there.
 //! This decides when they run, hears from the acknowledgements that pass through (a byte each, see
@@ -259,7 +259,7 @@ impl Run {
         let settings = &self.xen.domain.settings;
         if (hello.vm, hello.mode, hello.lease_ns) != (settings.vm, settings.mode, settings.lease_ns)
         {
-            self.note("the other host's site file says something else of this domain".into());
+            self.note("the other host's site file describes this domain differently".into());
             self.disconnect();
             return Ok(());
         }
@@ -431,7 +431,7 @@ impl Run {
             let _ = xl.kill();
         }
         if !wait_for(&mut xl) {
-            self.note("xl remus did not end, and was ended".into());
+            self.note("xl remus did not end, and was killed".into());
             let _ = xl.kill();
             let _ = xl.wait();
         }
@@ -457,7 +457,7 @@ impl Run {
                 self.role = Role::Standby {
                     receiver: Some(Receiving { xl, open }),
                 };
-                self.note("getting all of the memory".into());
+                self.note("receiving the whole memory".into());
             }
             Err(error) => self.note(format!("xl migrate-receive cannot be started: {error}")),
         }
@@ -609,7 +609,9 @@ impl Run {
         if self.acknowledged < ARMED_FROM {
             *receiver = Some(Receiving { xl, open });
             self.forget_stream();
-            self.note("the other host is lost, and there is nothing to take over with".into());
+            self.note(
+                "the other host is lost, and there is no checkpoint to take over from".into(),
+            );
             return Ok(());
         }
         self.note(format!("taking over from checkpoint {}", self.acknowledged));
@@ -635,11 +637,11 @@ impl Run {
             let said = self.said();
             error!(
                 vm = self.xen.domain.name,
-                "xl could not let the guest run: {said}"
+                "xl could not resume the guest: {said}"
             );
             let _ = xl.kill();
             let _ = xl.wait();
-            self.note(format!("the guest could not be made to run here: {said}"));
+            self.note(format!("the guest could not be activated here: {said}"));
         }
         self.greet();
         Ok(())
@@ -655,22 +657,24 @@ impl Run {
                 self.go_on();
                 self.note("UNPROTECTED: the operator has said that the other host is off".into());
             }
-            Order::GoOn => return Ok("it does not wait for the other host".into()),
+            Order::GoOn => return Ok("this host does not wait for the other host".into()),
             Order::Start { alone } if is_empty && (alone || self.peer.is_some()) => {
                 if self
                     .peer
                     .is_some_and(|hello| hello.standing == Standing::Primary)
                 {
-                    return Ok("the other host has it".into());
+                    return Ok("the other host has the guest".into());
                 }
                 self.create(self.peer.map_or(0, |hello| hello.term))?;
             }
             Order::Start { .. } if is_empty => {
-                return Ok("the other host does not answer; with --alone, when you are sure that it has no guest".into());
+                return Ok("the other host does not answer; use --alone if you are sure that it has no guest".into());
             }
-            Order::Start { .. } => return Ok("it is here, or its checkpoint is".into()),
-            Order::Switchover => return Ok("Remus hands nothing over; `xl migrate` does".into()),
-            Order::Unprotect | Order::Protect => return Ok("that cannot be had of Remus".into()),
+            Order::Start { .. } => return Ok("the guest or its checkpoint is here already".into()),
+            Order::Switchover => return Ok("Remus has no switchover; use `xl migrate`".into()),
+            Order::Unprotect | Order::Protect => {
+                return Ok("Remus does not support this order".into());
+            }
         }
         Ok(String::new())
     }

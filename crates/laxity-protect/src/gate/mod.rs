@@ -275,7 +275,7 @@ impl Inner {
         self.queue.cut(checkpoint);
         self.is_frozen = true;
         if !self.guest.as_ref().is_none_or(FrameStream::is_between) {
-            self.give_up_guest("QEMU stopped in the middle of a frame".into());
+            self.give_up_guest("QEMU stopped within a frame".into());
         }
     }
 
@@ -299,7 +299,8 @@ impl Inner {
                 Ok(Some(frame)) => frame.to_vec(),
                 Ok(None) => return,
                 Err(error) if error.kind() == io::ErrorKind::Other => {
-                    return self.give_up_guest(format!("QEMU is out of step: {error}"));
+                    return self
+                        .give_up_guest(format!("QEMU's stream of frames is invalid: {error}"));
                 }
                 // QEMU has ended, which its owner finds out by itself.
                 Err(_) => {

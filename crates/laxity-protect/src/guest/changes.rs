@@ -162,7 +162,7 @@ impl Tracker {
     /// In words for people, if the process does not map all of it once and in one piece, or the kernel does not note
     /// writes to it: it may be older than Linux 6.7, or this process may not look.
     pub fn open(process: u32, memory: &Memory) -> Result<Tracker, String> {
-        let told = |error: io::Error| format!("process {process} cannot be looked at: {error}");
+        let told = |error: io::Error| format!("process {process} cannot be inspected: {error}");
         let maps = fs::read_to_string(format!("/proc/{process}/maps")).map_err(told)?;
         let bytes = (memory.len() * PAGE_BYTES) as u64;
         let (start, end) = mapping_of(&maps, memory.inode(), bytes)
@@ -178,7 +178,7 @@ impl Tracker {
         let mut ignored = Vec::new();
         tracker.take(&mut ignored).map_err(|error| {
             format!(
-                "the kernel does not note writes to the guest's memory: {error} (Linux 6.7 can)"
+                "the kernel cannot track writes to the guest's memory: {error} (Linux 6.7 or newer can)"
             )
         })?;
         Ok(tracker)
@@ -213,7 +213,7 @@ impl Tracker {
                 changed.extend(page(region.start)..page(region.end));
             }
             if scan.walk_end <= from {
-                return Err(io::Error::other("the kernel's scan does not go on"));
+                return Err(io::Error::other("the kernel's scan makes no progress"));
             }
             from = scan.walk_end;
         }

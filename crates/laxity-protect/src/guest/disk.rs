@@ -122,32 +122,32 @@ impl Disk {
         let metadata = image.metadata()?;
         let bytes = metadata.len();
         if !metadata.is_file() {
-            return Err(told(format!("it is no regular file: {HELP}")));
+            return Err(told(format!("it is not a regular file: {HELP}")));
         }
         if bytes == 0 || !bytes.is_multiple_of(BLOCK_BYTES as u64) {
             return Err(told(format!(
-                "{bytes} bytes are no whole number of blocks of {BLOCK_BYTES}: {HELP}"
+                "its size, {bytes} bytes, is not a multiple of {BLOCK_BYTES}: {HELP}"
             )));
         }
         let mode = metadata.mode() & 0o7777;
         if mode & OTHERS != 0 {
             return Err(told(format!(
-                "others than its owner may use it (mode {mode:04o}), and it has all that the guest \
-                 stores: chmod 600 {}",
+                "users other than its owner may use it (mode {mode:04o}), and it holds the \
+                 guest's data: chmod 600 {}",
                 path.display()
             )));
         }
         let image = Flock::lock(image, FlockArg::LockExclusiveNonblock).map_err(|_| {
-            told("another disk or process has it: give each disk an image of its own".into())
+            told("another disk or process uses it: give each disk an image of its own".into())
         })?;
         fallocate(&*image, FallocateFlags::empty(), 0, bytes as i64).map_err(|error| {
             let what = match error {
                 Errno::ENOSPC | Errno::EDQUOT => "there is no room for",
-                Errno::EOPNOTSUPP => "this file system takes no room in advance for",
-                _ => "no room could be taken for",
+                Errno::EOPNOTSUPP => "this file system cannot reserve space for",
+                _ => "no space could be reserved for",
             };
             told(format!(
-                "{what} all of its {bytes} bytes, which a guest may write: {error}"
+                "{what} all of its {bytes} bytes, which the guest may write: {error}"
             ))
         })?;
         // After a flush that failed the system's cache may have what the disk lost, marked as written:
@@ -162,7 +162,7 @@ impl Disk {
             bytes as i64,
             PosixFadviseAdvice::POSIX_FADV_DONTNEED,
         )
-        .map_err(|error| told(format!("what is cached of it cannot be dropped: {error}")))?;
+        .map_err(|error| told(format!("its cached blocks cannot be dropped: {error}")))?;
         Ok(Disk {
             path: path.into(),
             image,

@@ -70,11 +70,11 @@ pub fn serve(client: &mut (impl Read + Write), disk: &Disk) -> io::Result<()> {
         let offset = u64::from_be_bytes(take(&mut rest));
         let length = u32::from_be_bytes(take(&mut rest));
         if magic != REQUEST {
-            return Err(refused("a request that does not begin as one"));
+            return Err(refused("a request with an invalid start"));
         }
         let transfers = matches!(kind, READ | WRITE);
         if transfers && length > TRANSFER_BYTES_MAX {
-            return Err(refused("a request that is longer than was agreed"));
+            return Err(refused("a request that is longer than agreed"));
         }
         data.clear();
         if transfers {
@@ -128,7 +128,7 @@ fn negotiate(client: &mut (impl Read + Write), bytes: u64) -> io::Result<bool> {
         let option = u32::from_be_bytes(take(&mut rest));
         let length = u32::from_be_bytes(take(&mut rest));
         if magic != OPTION || length > OPTION_BYTES_MAX {
-            return Err(refused("an option that does not begin as one"));
+            return Err(refused("an option with an invalid start"));
         }
         let mut data = vec![0; length as usize];
         client.read_exact(&mut data)?;

@@ -35,7 +35,7 @@ pub enum BatchError {
     #[error("a batch of pages has a patch of the unknown kind {0}")]
     Kind(u8),
     /// A page is beyond the end of the memory.
-    #[error("a batch of pages names page {page} of a memory with {pages}")]
+    #[error("a batch of pages names page {page}, but the memory has {pages} pages")]
     Beyond {
         /// Number of the page.
         page: u64,
@@ -46,7 +46,7 @@ pub enum BatchError {
     #[error("a checkpoint has more patches than the memory has pages ({0})")]
     TooMany(usize),
     /// Packed contents do not unpack to a page.
-    #[error("a batch of pages has page {0} packed wrongly")]
+    #[error("a batch of pages has an invalid encoding of page {0}")]
     Packed(u32),
 }
 

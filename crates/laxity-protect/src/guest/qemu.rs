@@ -65,7 +65,7 @@ pub enum GuestError {
         source: io::Error,
     },
     /// QEMU ended before it was ready.
-    #[error("{} ended at once: {said}", program.display())]
+    #[error("{} ended immediately: {said}", program.display())]
     Ended {
         /// Path of QEMU.
         program: PathBuf,
@@ -96,7 +96,7 @@ pub enum GuestError {
     #[error("{0}")]
     Disk(String),
     /// The guest was given up before it began to run.
-    #[error("it was given up before it began to run")]
+    #[error("the guest was given up before it ran")]
     GivenUp,
     /// QEMU does not obey.
     #[error(transparent)]
@@ -276,7 +276,7 @@ impl Qemu {
         const HEAD_LINES: usize = 1;
         let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
         if swaps.lines().count() > HEAD_LINES {
-            return Err("there is swap, and with it the kernel forgets some writes".into());
+            return Err("the host has swap, with which the kernel misses some writes".into());
         }
         Tracker::open(self.child.id(), &self.memory)
     }
@@ -509,7 +509,7 @@ impl Qemu {
             match ours.read(&mut part).map_err(&read)? {
                 0 => return Ok(()),
                 count if state.len() + count > DEVICE_STATE_BYTES_MAX => {
-                    return Err(failed("save", "it is larger than any machine's"));
+                    return Err(failed("save", "it is larger than that of any machine"));
                 }
                 count => state.extend_from_slice(&part[..count]),
             }
@@ -533,7 +533,9 @@ impl Qemu {
             Some(true) => Ok(stopped_at_ns),
             Some(false) => {
                 let said = self.qmp.execute("query-migrate", json!({}))?;
-                let reason = said["error-desc"].as_str().unwrap_or("it does not say why");
+                let reason = said["error-desc"]
+                    .as_str()
+                    .unwrap_or("QEMU gives no reason");
                 Err(failed(what, &shortened(reason)))
             }
             None => Err(failed(what, "it does not end")),
@@ -584,7 +586,7 @@ impl Qemu {
         })?;
         match runs {
             Some(true) => Ok(()),
-            Some(false) => Err(failed("load", "QEMU's log says why")),
+            Some(false) => Err(failed("load", "QEMU's log gives the reason")),
             None => Err(failed("load", "it does not end")),
         }
     }
@@ -612,7 +614,7 @@ impl Qemu {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        Err(failed("save", "it does not end, even when it is cancelled"))
+        Err(failed("save", "it does not end even after it is cancelled"))
     }
 
     /// Pauses the guest, for good or until [`Qemu::resume`].
@@ -712,7 +714,7 @@ fn forward(mut said: impl BufRead, now: impl Fn() -> Instant, mut log: impl FnMu
         }
     }
     if allowance.unsaid() > 0 {
-        log("it says nothing more", allowance.unsaid());
+        log("it sent no details", allowance.unsaid());
     }
 }
 
@@ -782,7 +784,7 @@ fn serve(mut client: UnixStream, disk: Arc<Disk>) -> io::Result<()> {
             && error.kind() == io::ErrorKind::InvalidData
         {
             let path = served.path().display();
-            tracing::warn!("QEMU gets nothing of {path} any more: {error}");
+            tracing::warn!("QEMU can no longer use {path}: {error}");
         }
     };
     let server = thread::Builder::new().name("disk".into()).spawn(serve)?;

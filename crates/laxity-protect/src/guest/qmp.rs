@@ -45,7 +45,7 @@ pub enum QmpError {
         description: String,
     },
     /// QEMU's output is no QMP.
-    #[error("what QEMU says is no QMP: {0}")]
+    #[error("QEMU's message is not QMP: {0}")]
     Garbled(String),
     /// The socket fails.
     #[error("the connection to QEMU fails: {0}")]
@@ -261,7 +261,7 @@ impl Qmp {
                 return Ok(returned.take());
             }
             if let Some(error) = answer.get("error") {
-                let description = error["desc"].as_str().unwrap_or("without saying why");
+                let description = error["desc"].as_str().unwrap_or("without a reason");
                 return Err(QmpError::Refused {
                     command: command.into(),
                     description: shortened(description),
@@ -315,7 +315,7 @@ impl Qmp {
         self.events.push_back(event);
         if self.events_bytes > EVENTS_BYTES_MAX {
             return Err(QmpError::Garbled(
-                "more events than any guest causes".into(),
+                "more events than a guest can cause".into(),
             ));
         }
         Ok(())
@@ -337,7 +337,7 @@ impl Qmp {
             }
             self.scanned = self.received.len();
             if self.scanned > LINE_BYTES_MAX {
-                return Err(QmpError::Garbled("a line without an end".into()));
+                return Err(QmpError::Garbled("a line that is too long".into()));
             }
             if !is_readable_by(&self.stream, deadline)? {
                 return Ok(None);

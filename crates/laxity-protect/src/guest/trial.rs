@@ -1,5 +1,5 @@
-//! What QEMU is on this host, and whether its accelerator runs what an operating system needs: by
-//! having it run that.
+//! The trial of this host's QEMU: its version, and whether its accelerator runs the instructions that an operating
+//! system needs.
 
 use std::ffi::OsString;
 use std::io::Read as _;

@@ -1,4 +1,4 @@
-//! What a node says is to be done.
+//! The actions of a node, which its driver carries out.
 
 use std::fmt;
 
@@ -190,22 +190,22 @@ impl fmt::Display for Notice {
             Notice::Greeted { incarnation } => {
                 write!(formatter, "connected to process {incarnation:x}")
             }
-            Notice::Lost => write!(formatter, "the other host is not heard any more"),
+            Notice::Lost => write!(formatter, "the other host is no longer heard"),
             Notice::Disagrees => write!(
                 formatter,
-                "the other host's mode, lease, witness or virtual machine is another: give both the same site file"
+                "the other host has a different mode, lease, witness or virtual machine: give both hosts the same site file"
             ),
             Notice::OutOfPlace(what) => write!(formatter, "closed the connection: {what}"),
             Notice::Copying => write!(formatter, "copying to a standby; not protected yet"),
             Notice::Protected(id) => write!(formatter, "protected, from checkpoint {id} on"),
             Notice::Waiting => write!(
                 formatter,
-                "SILENT: the standby is not heard and may have taken over; waiting for it, or for the operator"
+                "SILENT: the standby is not heard and may have taken over; this host waits for it, or for the operator"
             ),
             Notice::AtRisk => write!(
                 formatter,
-                "UNPROTECTED AND AT RISK: the standby is not heard, may have taken over, and this host goes on as it \
-                 was told to: both may be heard"
+                "UNPROTECTED AND AT RISK: the standby is not heard and may have taken over, but this host goes on, as \
+                 configured: both hosts may be heard"
             ),
             Notice::Alone => write!(
                 formatter,
@@ -222,25 +222,27 @@ impl fmt::Display for Notice {
             }
             Notice::Stalled { gives_up: true } => write!(
                 formatter,
-                "the standby lives and acknowledges nothing: it is told to forget, so that the guest goes on, \
-                 UNPROTECTED, until the standby keeps up"
+                "the standby is alive but acknowledges nothing: it is told to forget its checkpoint, so that the guest \
+                 goes on, UNPROTECTED, until the standby keeps up"
             ),
             Notice::Stalled { gives_up: false } => write!(
                 formatter,
-                "SILENT: the standby lives and acknowledges nothing; waiting for it, or for the operator to unprotect"
+                "SILENT: the standby is alive but acknowledges nothing; this host waits for it, or for the operator to \
+                 unprotect"
             ),
             Notice::CaptureFailed => write!(formatter, "a checkpoint could not be taken"),
             Notice::CapturesFail { gives_up: true } => write!(
                 formatter,
-                "no checkpoint can be taken: the standby is told to forget, so that the guest goes on, UNPROTECTED"
+                "no checkpoint can be taken: the standby is told to forget its checkpoint, so that the guest goes on, \
+                 UNPROTECTED"
             ),
             Notice::CapturesFail { gives_up: false } => write!(
                 formatter,
-                "SILENT: no checkpoint can be taken; waiting for one, or for the operator to unprotect"
+                "SILENT: no checkpoint can be taken; this host waits for one, or for the operator to unprotect"
             ),
             Notice::CopiesLater { in_ns } => write!(
                 formatter,
-                "UNPROTECTED: copying to the standby has failed; it begins again in {} ms",
+                "UNPROTECTED: copying to the standby failed; it is repeated in {} ms",
                 in_ns / 1_000_000
             ),
             Notice::Fenced { term } => {
@@ -251,33 +253,39 @@ impl fmt::Display for Notice {
             }
             Notice::Overtaken { term } => write!(
                 formatter,
-                "SILENT: the other host took over, in term {term}, and has lost the guest; the one here is older, and goes \
-                 on only if the operator says so"
+                "SILENT: the other host took over, in term {term}, and has lost the guest; the guest here is older, and goes \
+                 on only by order of the operator"
             ),
             Notice::GuestOff => write!(formatter, "the guest has ended by itself"),
             Notice::Armed(id) => write!(formatter, "ready to take over, from checkpoint {id} on"),
             Notice::TakingOver(id) => write!(formatter, "taking over from checkpoint {id}"),
             Notice::Active { term } => write!(formatter, "the guest runs here, in term {term}"),
             Notice::ActivationFailed => {
-                write!(formatter, "the guest could not be made to run here")
+                write!(formatter, "the guest could not be activated here")
             }
             Notice::ActivationLate => write!(
                 formatter,
-                "SILENT: the guest should run here and does not yet, as when a disk hangs: it goes on as soon as the \
-                 disk does, or at the other host if that still has it"
+                "SILENT: the guest is not activated here yet, perhaps because a disk hangs: it resumes when the disk \
+                 does, or on the other host if that still has it"
             ),
             Notice::Hangs => write!(
                 formatter,
-                "the guest's thread does not come back, as when a disk hangs: this host stands by for nobody until it does"
+                "the guest's thread does not respond, perhaps because a disk hangs: this host is no standby until it does"
             ),
-            Notice::Recovers => write!(formatter, "the guest's thread is back, and no disk hangs"),
+            Notice::Recovers => write!(
+                formatter,
+                "the guest's thread responds again, and no disk hangs"
+            ),
             Notice::Refused { current } => {
                 write!(
                     formatter,
                     "the witness has given term {current} to the other host"
                 )
             }
-            Notice::WitnessSilent => write!(formatter, "the witness does not answer; asking again"),
+            Notice::WitnessSilent => write!(
+                formatter,
+                "the witness does not answer; the question is repeated"
+            ),
             Notice::Impossible(why) => write!(formatter, "not done: {why}"),
         }
     }

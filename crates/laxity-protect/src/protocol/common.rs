@@ -1,4 +1,4 @@
-//! What a node has in either role, and what a role asks of its node.
+//! The state of a node in either role, and the requests of a role to its node.
 
 use super::action::{Action, Notice};
 use super::event::Record;

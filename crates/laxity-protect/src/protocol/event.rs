@@ -1,4 +1,4 @@
-//! What a node is told.
+//! The events that a node handles.
 
 use super::message::Message;
 

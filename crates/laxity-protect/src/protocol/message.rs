@@ -165,19 +165,21 @@ pub enum Message<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Refused {
     /// The length is outside the limits.
-    #[error("a frame of {0} bytes: there are none of this length")]
+    #[error("a frame of {0} bytes: no frame has this length")]
     Length(u64),
     /// The frame has fewer or more bytes than its length says.
-    #[error("a frame of {0} bytes, of which {1} came")]
+    #[error("a frame of {0} bytes of which only {1} arrived")]
     Cut(usize, usize),
     /// The checksum is wrong.
-    #[error("a frame whose checksum is not that of its bytes")]
+    #[error("a frame with a wrong checksum")]
     Checksum,
     /// The version is not supported.
-    #[error("version {0} of the protocol; here it is {VERSION}: both hosts need the same release")]
+    #[error(
+        "version {0} of the protocol, but this host has {VERSION}: both hosts need the same release"
+    )]
     Version(u8),
     /// The sequence number is wrong: a frame is missing or repeated.
-    #[error("frame {got}, where {wanted} comes next")]
+    #[error("frame {got} in place of frame {wanted}")]
     Sequence {
         /// Sequence number of the frame.
         got: u64,
@@ -185,7 +187,7 @@ pub enum Refused {
         wanted: u64,
     },
     /// The kind or the contents are unknown.
-    #[error("a frame of kind {0} with {1} bytes that mean nothing")]
+    #[error("a frame of kind {0} with {1} invalid bytes")]
     Meaning(u8, usize),
 }
 

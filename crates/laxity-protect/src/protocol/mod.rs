@@ -224,7 +224,7 @@ impl Node {
                 }
             }
             _ if common.peer.is_none() => {
-                Next::Disconnect(Notice::OutOfPlace("it did not say who it is first"))
+                Next::Disconnect(Notice::OutOfPlace("its first message was not a greeting"))
             }
             _ => match &mut self.role {
                 Role::Primary(primary) => primary.receive(common, now_ns, message, actions),

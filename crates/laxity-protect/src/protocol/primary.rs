@@ -274,7 +274,7 @@ impl Primary {
         if let Some(exposed) = self.exposed {
             if exposed.host != peer.host {
                 return Next::Disconnect(Notice::OutOfPlace(
-                    "another standby may have taken over; the operator has to say that it is off",
+                    "another standby may have taken over; the operator has to confirm that it is off",
                 ));
             }
             if !held.is_some_and(|held| held.armed) {
@@ -314,7 +314,7 @@ impl Primary {
                 let flight = self.flight.filter(|flight| flight.header.id == id);
                 let Some(flight) = flight else {
                     return Next::Disconnect(Notice::OutOfPlace(
-                        "an acknowledgement of a checkpoint that was not sent",
+                        "an acknowledgement names a checkpoint that was not sent",
                     ));
                 };
                 // A standby that was told to forget in the meantime greets next.
@@ -329,7 +329,11 @@ impl Primary {
                 }
             }
             Message::Reject(_, reason) => actions.push(Action::Say(Notice::Rejected(reason))),
-            _ => return Next::Disconnect(Notice::OutOfPlace("it said what only a primary says")),
+            _ => {
+                return Next::Disconnect(Notice::OutOfPlace(
+                    "it sent a message that only a primary sends",
+                ));
+            }
         }
         Next::Stay
     }
@@ -829,7 +833,7 @@ impl Primary {
         let impossible = match order {
             Order::Start { .. } => "the guest is here already",
             Order::Switchover if self.state() != State::Protected || self.session.is_none() => {
-                "there is no standby that could take over now"
+                "no standby can take over now"
             }
             Order::Switchover => {
                 self.switching = true;
@@ -839,7 +843,7 @@ impl Primary {
             Order::Unprotect
                 if self.exposed.is_some() && self.session.is_none() && !self.stalled =>
             {
-                "the standby is not heard, so that it cannot be told"
+                "the standby is not heard, so it cannot be notified"
             }
             Order::Unprotect => {
                 self.unprotected = true;
@@ -860,7 +864,9 @@ impl Primary {
                     _ => Next::Stay,
                 };
             }
-            Order::GoOn if self.state() != State::Waiting && !self.at_risk => "it goes on already",
+            Order::GoOn if self.state() != State::Waiting && !self.at_risk => {
+                "the guest goes on already"
+            }
             Order::GoOn => {
                 // The other host may have taken the next term before it went off.
                 self.outrank(common, common.term + 2, actions);

@@ -186,7 +186,7 @@ impl Standby {
                     .is_some_and(|staging| staging.add(part, data))
                 {
                     return Next::Disconnect(Notice::OutOfPlace(
-                        "more of a checkpoint than it announced",
+                        "a checkpoint is longer than announced",
                     ));
                 }
                 actions.push(Action::Stage(part));
@@ -196,7 +196,7 @@ impl Standby {
                 if !staging.is_some_and(|staging| staging.is_complete(id, checksum)) {
                     actions.push(Action::Send(Message::Reject(id, Reason::Corrupt)));
                     return Next::Disconnect(Notice::OutOfPlace(
-                        "a checkpoint that is not what it announced",
+                        "a checkpoint differs from its announcement",
                     ));
                 }
                 self.accept(now_ns, actions);
@@ -204,7 +204,7 @@ impl Standby {
             Message::Handover(id) => {
                 if self.armed() != Some(id) {
                     return Next::Disconnect(Notice::OutOfPlace(
-                        "a switchover to a checkpoint that is not here",
+                        "a switchover names a checkpoint that this host does not have",
                     ));
                 }
                 self.take_over(common, actions);
@@ -213,7 +213,11 @@ impl Standby {
                 self.forget(actions);
                 actions.push(common.hello(self.standing()));
             }
-            _ => return Next::Disconnect(Notice::OutOfPlace("it said what only a standby says")),
+            _ => {
+                return Next::Disconnect(Notice::OutOfPlace(
+                    "it sent a message that only a standby sends",
+                ));
+            }
         }
         Next::Stay
     }
@@ -348,19 +352,19 @@ impl Standby {
         });
         let was_armed = self.armed().is_some();
         if self.staging.is_some() {
-            Some("a checkpoint inside another")
+            Some("a checkpoint begins inside another one")
         } else if [header.device_bytes, header.disk_bytes]
             .into_iter()
             .fold(header.ram_bytes, u64::saturating_add)
             > common.settings.checkpoint_bytes_max
         {
-            Some("a checkpoint that is larger than the guest")
+            Some("a checkpoint is larger than the guest")
         } else if header.id.term != common.term {
-            Some("a checkpoint of another term")
+            Some("a checkpoint is of another term")
         } else if !header.full && !follows {
-            Some("a checkpoint that does not follow the one that is here")
+            Some("a checkpoint does not follow the one that this host has")
         } else if was_armed && (header.full || !header.arms) {
-            Some("a checkpoint that would take away what is here")
+            Some("a checkpoint would replace the one that this host is ready to take over from")
         } else {
             None
         }
@@ -471,11 +475,13 @@ impl Standby {
         let idle = matches!(self.doing, Doing::Idle | Doing::Refused { .. });
         let impossible = match order {
             Order::Switchover | Order::Unprotect | Order::Protect => {
-                "this host does not have the guest; order it at the other one"
+                "this host does not have the guest; give the order to the other host"
             }
-            Order::GoOn if !idle => "this host is about to take over, or follows the other one",
+            Order::GoOn if !idle => {
+                "this host is about to take over, or is the other host's standby"
+            }
             Order::GoOn if self.armed().is_none() => {
-                "this host has no checkpoint to take over with"
+                "this host has no checkpoint to take over from"
             }
             Order::GoOn => {
                 let expected = match self.doing {
@@ -486,7 +492,7 @@ impl Standby {
             }
             Order::Start { .. } if !idle => "the guest runs already, or is about to",
             Order::Start { .. } if self.hangs => {
-                "the guest's thread hangs here, as when a disk does"
+                "the guest's thread hangs here, perhaps because a disk hangs"
             }
             Order::Start { .. } if self.armed().is_some() => {
                 "this host has a checkpoint, from which it takes over by itself"
@@ -496,7 +502,7 @@ impl Standby {
                     self.forget(actions);
                     return self.claim(common, common.term, actions);
                 }
-                "the other host has not said that it has nothing"
+                "the other host has not confirmed that it has neither guest nor checkpoint"
             }
         };
         actions.push(Action::Say(Notice::Impossible(impossible)));

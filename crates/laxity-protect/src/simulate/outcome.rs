@@ -1,4 +1,4 @@
-//! What a history gives back, and what was reached in many.
+//! The outcome of a history, and the coverage of many.
 
 use super::observer::Violation;
 

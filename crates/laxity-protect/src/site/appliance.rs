@@ -41,7 +41,7 @@ impl Reading<'_> {
         let media = table.media.given().and_then(|(Name(name), place)| {
             let is_signalling = table.appliance.value == Some(Appliance::Signalling);
             if !is_signalling && !table.appliance.is_absent() {
-                let help = "leave it out: `media` says through which media server the calls of a signalling one go";
+                let help = "leave it out: `media` names the media server for the calls of a signalling appliance";
                 self.problems
                     .report(place, "only a signalling appliance has `media`", help);
             }
@@ -101,7 +101,7 @@ impl Reading<'_> {
             } else if !vm.guest.append.contains("control_from=") {
                 let help = "name it as `media` of a [[vm]] with appliance = \"signalling\", or write append = \"control_from=ADDRESS\"";
                 self.problems
-                    .report(place, "nobody may tell this media server of calls", help);
+                    .report(place, "no host may control this media server", help);
             }
         }
         vm.guest.append = format!("{append} {}", vm.guest.append).trim_end().into();
@@ -128,7 +128,7 @@ impl Reading<'_> {
                 if table.appliance.value != Some(Appliance::Media) {
                     let help = "name a [[vm]] with appliance = \"media\"";
                     self.problems
-                        .report(place, format!("`{name}` is no media server"), help);
+                        .report(place, format!("`{name}` is not a media server"), help);
                 }
                 let Written(interface) = table.address.value.as_ref()?;
                 Some(IpAddr::V4(interface.address))

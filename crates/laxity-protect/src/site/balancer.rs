@@ -36,7 +36,7 @@ impl Reading<'_> {
             (None, Some((_, span))) if file.domain.is_absent() => {
                 let help = "write domain = \"voice.example\" above all tables";
                 self.problems
-                    .report(*span, "there is no `domain` to find a balancer by", help);
+                    .report(*span, "balancers need a `domain`", help);
             }
             _ => {}
         }
@@ -44,13 +44,16 @@ impl Reading<'_> {
             |(table, _): &(&VmTable, Span)| table.appliance.value == Some(Appliance::Signalling);
         if let (Some((_, span)), false) = (tables.first(), vms.iter().any(is_signalling)) {
             let help = "add a [[vm]] with appliance = \"signalling\"";
-            self.problems
-                .report(*span, "a balancer has nobody to pass requests to", help);
+            self.problems.report(
+                *span,
+                "a balancer has no virtual machine to pass requests to",
+                help,
+            );
         }
         let balancers = tables.iter().map(|(table, span)| {
             let help = "write name = \"edge1\", say";
             self.lacks(*span, "name", table.name.is_absent(), "a balancer", help);
-            let help = "write where it serves SIP: address = \"192.0.2.21\"";
+            let help = "write its address for SIP: address = \"192.0.2.21\"";
             let is_absent = table.address.is_absent();
             self.lacks(*span, "address", is_absent, "a balancer", help);
             let share = |field: &Field<Whole<0, SHARE_MAX>>| {

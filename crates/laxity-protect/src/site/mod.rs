@@ -108,9 +108,9 @@ impl Reading<'_> {
             .map(|(table, span)| {
                 if let (Some(_), Some((_, span))) = (&witness, table.engine.given()) {
                     let help =
-                        "leave `[witness]` out, or have a site of its own for domains of Xen";
+                        "leave `[witness]` out, or write a separate site file for domains of Xen";
                     self.problems
-                        .report(span, "Remus asks no witness who may go on", help);
+                        .report(span, "Remus does not use a witness", help);
                 }
                 self.xen_domain(table, *span, &hosts)
             })
@@ -168,7 +168,7 @@ impl Reading<'_> {
             .filter_map(|(host, _)| host.name.given())
         {
             if host.0.0 == WITNESS {
-                let help = "name it otherwise: the witness has a certificate of that name";
+                let help = "give it another name: the certificate of the witness has this name";
                 self.problems
                     .report(host.1, format!("a host is called `{WITNESS}`"), help);
             }
@@ -194,7 +194,7 @@ impl Reading<'_> {
             "a host",
             "write name = \"north\", say",
         );
-        let help = "write where the other hosts find it: address = \"192.0.2.1:7421\"";
+        let help = "write the address for the other hosts: address = \"192.0.2.1:7421\"";
         self.lacks(span, "address", table.address.is_absent(), "a host", help);
         Host {
             name: table
@@ -218,7 +218,7 @@ impl Reading<'_> {
             table.name.is_absent(),
             "write name = \"signalling\", say",
         );
-        let help = "write where it begins and where its standby is: hosts = [\"north\", \"south\"]";
+        let help = "write the host on which it starts and that of its standby: hosts = [\"north\", \"south\"]";
         lacks("hosts", table.hosts.is_absent(), help);
         let name = table
             .name
@@ -231,7 +231,7 @@ impl Reading<'_> {
         ] {
             if let Some(given) = given {
                 let help = "leave it out, or write engine = \"xen\"";
-                let message = format!("`{key}` is of domains of Xen");
+                let message = format!("`{key}` is a key of domains of Xen");
                 self.problems.report(given, message, help);
             }
         }
@@ -292,7 +292,7 @@ impl Reading<'_> {
         }
         if let (Some((_, span)), true) = (table.volume_bus.given(), table.volumes.is_absent()) {
             let help = "write volumes = [\"image\"], or leave it out";
-            let message = "`volume-bus` is of disks that it writes to, and it has none";
+            let message = "`volume-bus` has no effect without `volumes`";
             self.problems.report(span, message, help);
         }
         for field in [&table.kernel, &table.initrd] {

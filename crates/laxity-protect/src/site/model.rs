@@ -1,4 +1,4 @@
-//! What a site file says, complete.
+//! The model of a site file, complete with defaults.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

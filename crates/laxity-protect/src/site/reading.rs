@@ -1,4 +1,4 @@
-//! What the readers of all tables share.
+//! The common part of the readers of all tables.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -45,17 +45,19 @@ impl Reading<'_> {
         match &names[..] {
             [(first, _), (second, span)] => {
                 if first == second {
-                    let help = "a host that fails takes its standby with it; name another";
-                    self.problems
-                        .report(*span, "a virtual machine cannot protect itself", help);
+                    let help = "name another host: a failed host loses its standbys, too";
+                    self.problems.report(
+                        *span,
+                        "a virtual machine and its standby are on the same host",
+                        help,
+                    );
                 }
                 [first.0.clone(), second.0.clone()]
             }
             names => {
                 if let Some((_, span)) = table.hosts.given() {
                     let message = format!("`hosts` has two names, not {}", names.len());
-                    let help =
-                        "write where it begins and where its standby is: [\"north\", \"south\"]";
+                    let help = "write the host on which it starts and that of its standby: [\"north\", \"south\"]";
                     self.problems.report(span, message, help);
                 }
                 Default::default()
@@ -97,9 +99,9 @@ impl Reading<'_> {
             interval,
         };
         if let (Some((_, span)), Mode::Net) = (table.lease.given(), settings.mode) {
-            let help = "leave it out: in mode \"net\" output waits for acknowledgements, and needs no lease";
+            let help = "leave it out: in mode \"net\" output waits for acknowledgements and needs no lease";
             self.problems
-                .report(span, "`lease` is of mode \"no-net\"", help);
+                .report(span, "`lease` is a key of mode \"no-net\"", help);
         }
         for wrong in settings.check().err().unwrap_or_default() {
             self.problems.report(

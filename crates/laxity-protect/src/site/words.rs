@@ -49,7 +49,7 @@ impl Word for SocketAddr {
     fn parse(text: &str) -> Result<SocketAddr, String> {
         let help = "write \"192.0.2.1:7421\" or \"[2001:db8::1]:7421\": names are not looked up";
         text.parse()
-            .map_err(|_| format!("is no address with a port: {text:?}\n{help}"))
+            .map_err(|_| format!("is not an address with a port: {text:?}\n{help}"))
     }
 }
 
@@ -57,8 +57,9 @@ impl Word for IpAddr {
     const EXPECTED: &'static str = "an address in quotes, such as \"192.0.2.1\"";
 
     fn parse(text: &str) -> Result<IpAddr, String> {
-        text.parse()
-            .map_err(|_| format!("is no address: {text:?}\nwrite \"192.0.2.1\" or \"2001:db8::1\""))
+        text.parse().map_err(|_| {
+            format!("is not an address: {text:?}\nwrite \"192.0.2.1\" or \"2001:db8::1\"")
+        })
     }
 }
 
@@ -96,7 +97,7 @@ impl Word for Interface {
                 .then_some(Interface { address, prefix })
         });
         parsed.ok_or_else(|| {
-            format!("is no IPv4 address with a prefix: {text:?}\nwrite \"192.0.2.10/24\"")
+            format!("is not an IPv4 address with a prefix: {text:?}\nwrite \"192.0.2.10/24\"")
         })
     }
 }
@@ -116,7 +117,7 @@ impl Word for DomainName {
             Ok(DomainName(text.to_ascii_lowercase()))
         } else {
             Err(format!(
-                "is no domain: {text:?}\nwrite letters, digits and `-` between dots, such as \"voice.example\""
+                "is not a domain: {text:?}\nwrite letters, digits and `-` between dots, such as \"voice.example\""
             ))
         }
     }
@@ -134,7 +135,7 @@ impl Word for Label {
             Ok(Label(text.to_ascii_lowercase()))
         } else {
             Err(format!(
-                "is no name in DNS: {text:?}\nwrite letters, digits and `-`, such as \"edge1\""
+                "is not a name in DNS: {text:?}\nwrite letters, digits and `-`, such as \"edge1\""
             ))
         }
     }
@@ -152,7 +153,7 @@ impl Word for Mac {
 
     fn parse(text: &str) -> Result<Mac, String> {
         let refused =
-            || format!("is no Ethernet address: {text:?}\nwrite \"52:54:00:12:34:56\", say");
+            || format!("is not an Ethernet address: {text:?}\nwrite \"52:54:00:12:34:56\", say");
         let mut mac = Mac::default();
         let mut parts = text.split(':');
         for byte in &mut mac {
@@ -167,7 +168,7 @@ impl Word for Mac {
         }
         if mac[0] & 1 != 0 {
             return Err(format!(
-                "is a group's address: {text:?}\nthe first byte of a host's is even"
+                "is a multicast address: {text:?}\nthe first byte of a host's address is even"
             ));
         }
         Ok(mac)
@@ -195,7 +196,7 @@ impl Word for Endpoint {
         match uri.filter(is_one) {
             Some(_) => Ok(Endpoint(text.into())),
             None => Err(format!(
-                "is no member of etcd: {text:?}\nwrite \"https://192.0.2.9:2379\", or http where nobody else can listen or speak"
+                "is not a member of etcd: {text:?}\nwrite \"https://192.0.2.9:2379\", or http in a network that no one else can use"
             )),
         }
     }
@@ -214,9 +215,9 @@ impl Word for String {
 
     fn parse(text: &str) -> Result<String, String> {
         if text.is_empty() {
-            Err("is empty\nwrite something, or leave it out".into())
+            Err("is empty\nwrite a value, or leave it out".into())
         } else if text.contains('\0') {
-            Err("has a zero byte in it\nno program takes one".into())
+            Err("contains a zero byte\nno program accepts one".into())
         } else {
             Ok(text.into())
         }
@@ -238,14 +239,14 @@ pub fn unprotectable(argument: &str) -> Option<(String, &'static str)> {
         "cpu" => said("write cpu = \"qemu64\", say"),
         "kernel" | "initrd" | "append" => said("write it as a key of its own, without the dash"),
         "netdev" | "nic" | "net" => {
-            said("the guest's network is at the gate: write tap = \"tap0\"")
+            said("the guest's network goes through the daemon: write tap = \"tap0\"")
         }
         "drive" | "blockdev" | "hda" | "hdb" | "hdc" | "hdd" | "cdrom" | "sd" | "mtdblock"
         | "pflash" | "fda" | "fdb" => said(
             "write volumes = [\"image\"], whose writes are protected, or disks = [\"image\"], which it can only read",
         ),
         "incoming" | "S" | "qmp" | "mon" | "daemonize" | "loadvm" | "snapshot" | "no-shutdown"
-        | "runas" | "sandbox" | "mem-path" => said("that is the daemon's own to say"),
+        | "runas" | "sandbox" | "mem-path" => said("the daemon sets it"),
         _ => None,
     }
 }

@@ -18,10 +18,10 @@ const HOLD_SCRIPT: &str = "/etc/xen/scripts/remus-netbuf-setup";
 
 /// The keys that only a virtual machine of QEMU has: where each is set, and what would be right.
 fn of_qemu(table: &VmTable) -> [(&'static str, Option<Span>, &'static str); 22] {
-    const CONFIGURED: &str = "leave it out: `configuration` says what the domain is";
+    const CONFIGURED: &str = "leave it out: `configuration` describes the domain";
     const NOT_ON_XEN: &str = "leave it out, or engine = \"xen\": appliances are made for QEMU";
     const NO_DISKS: &str = "leave it out: disks of domains of Xen are not protected";
-    const OTHERWISE: &str = "leave it out: Xen and xl see to that in their own way";
+    const OTHERWISE: &str = "leave it out: Xen and xl do this in their own way";
     // All fields are named, so that a new key has to be assigned to its engine here.
     let VmTable {
         name: _,
@@ -88,15 +88,15 @@ impl Reading<'_> {
     /// Resolves a `[[vm]]` with `engine = "xen"`.
     pub(super) fn xen_domain(&self, table: &VmTable, span: Span, hosts: &[Host]) -> Domain {
         let lacks = |key, is_absent, help| self.lacks(span, key, is_absent, "a domain", help);
-        let help = "write the name that its configuration has: name = \"signalling\", say";
+        let help = "write the name in its configuration: name = \"signalling\", say";
         lacks("name", table.name.is_absent(), help);
-        let help = "write where it begins and where its standby is: hosts = [\"north\", \"south\"]";
+        let help = "write the host on which it starts and that of its standby: hosts = [\"north\", \"south\"]";
         lacks("hosts", table.hosts.is_absent(), help);
         let help = "write configuration = \"signalling.cfg\", as for `xl create`";
         lacks("configuration", table.configuration.is_absent(), help);
         for (key, given, help) in of_qemu(table) {
             if let Some(given) = given {
-                let message = format!("`{key}` is of virtual machines of QEMU");
+                let message = format!("`{key}` is a key of virtual machines of QEMU");
                 self.problems.report(given, message, help);
             }
         }
@@ -105,7 +105,7 @@ impl Reading<'_> {
             for span in given.into_iter().flatten() {
                 let help = "write interval = { minimum = \"200 ms\" }";
                 self.problems
-                    .report(span, "Remus has one interval, and keeps to it", help);
+                    .report(span, "Remus has a single, fixed interval", help);
             }
         }
         let name = table
@@ -125,8 +125,8 @@ impl Reading<'_> {
         let waits_ns = 2 * settings.detection_ns;
         if settings.mode == Mode::NoNet && settings.lease_ns < waits_ns {
             let message = format!(
-                "a lease of {} ms is too short for a detection of {} ms: after that long a primary alone pauses its domain, \
-                 and the standby waits for the lease until that is surely done",
+                "a lease of {} ms is too short for a detection of {} ms: a primary alone pauses its domain after the \
+                 detection, and the standby has to wait until that is certain",
                 settings.lease_ns / MS,
                 settings.detection_ns / MS
             );
@@ -138,9 +138,9 @@ impl Reading<'_> {
             field.value.as_ref().map(|path| self.base.join(&path.0))
         };
         if let (Some((_, span)), Mode::NoNet) = (table.hold_script.given(), settings.mode) {
-            let help = "leave it out: in mode \"no-net\" nothing is held";
+            let help = "leave it out: in mode \"no-net\" no output is held";
             self.problems
-                .report(span, "`hold-script` is of mode \"net\"", help);
+                .report(span, "`hold-script` is a key of mode \"net\"", help);
         }
         if let Some((Written(path), span)) = table.configuration.given() {
             self.there(path, span);

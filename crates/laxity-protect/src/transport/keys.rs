@@ -43,7 +43,7 @@ pub enum KeysError {
         reason: String,
     },
     /// The keys exist already.
-    #[error("{} is there already and is not written over", .0.display())]
+    #[error("{} exists already and is not overwritten", .0.display())]
     There(PathBuf),
     /// The keys cannot be made or written.
     #[error("cannot make keys: {0}")]
@@ -79,7 +79,7 @@ impl Keys {
             let read = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
             match read {
                 Ok(list) if !list.is_empty() => Ok(list),
-                Ok(_) => Err(refused(&path, "there is no certificate in it".into())),
+                Ok(_) => Err(refused(&path, "it contains no certificate".into())),
                 Err(error) => Err(refused(&path, error.to_string())),
             }
         };
@@ -161,7 +161,7 @@ pub(super) fn read_secret(path: &Path) -> Result<Vec<u8>, String> {
     let found = file.metadata().map_err(told)?;
     if found.mode() & OTHERS != 0 {
         return Err(format!(
-            "others may read it (mode {:04o}); chmod 600 it, and renew it if somebody may have read it",
+            "other users may read it (mode {:04o}); chmod 600 it, and renew it if someone may have read it",
             found.mode() & 0o7777
         ));
     }
@@ -187,7 +187,7 @@ fn revoked(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Ke
     let text = input::read(path, PEM_BYTES_MAX).map_err(|error| refused(error.to_string()))?;
     let lists = CertificateRevocationListDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
     match lists {
-        Ok(lists) if lists.is_empty() => Err(refused("there is no list in it".into())),
+        Ok(lists) if lists.is_empty() => Err(refused("it contains no list".into())),
         lists => lists.map_err(|error| refused(error.to_string())),
     }
 }

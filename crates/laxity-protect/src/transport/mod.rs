@@ -96,7 +96,7 @@ pub fn accept(
     let peer = hosts
         .iter()
         .find(is_for)
-        .ok_or_else(|| io::Error::other("its certificate is for none of the hosts"))?;
+        .ok_or_else(|| io::Error::other("its certificate names none of the hosts"))?;
     link.peer.clone_from(peer);
     link.preamble = link.hear()?;
     let answer = answer(peer, &link.preamble).map_err(io::Error::other)?;
@@ -165,7 +165,7 @@ impl Link {
         const BYTES_MAX: usize = 4096;
         let length = u32::from_le_bytes(*self.reader.take()?) as usize;
         if length > BYTES_MAX {
-            return Err(io::Error::other("what it says first is too long"));
+            return Err(io::Error::other("its first message is too long"));
         }
         let preamble = serde_json::from_slice(self.reader.take_some(length)?)?;
         // The protocol judges silence from now on.

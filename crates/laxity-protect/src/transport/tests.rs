@@ -276,7 +276,7 @@ fn a_key_that_others_may_read_is_refused() {
         let error = Keys::load(&site.0, "north", &site.0)
             .unwrap_err()
             .to_string();
-        assert!(error.contains("others may read it"), "{error}");
+        assert!(error.contains("other users may read it"), "{error}");
     }
     // A renewed file has a mode of its own, and a link in its place is not followed.
     authority::renew(&site.0, &owners(&["north"])).unwrap();
@@ -324,7 +324,7 @@ fn certificates_end_and_name_their_owner() {
 fn keys_are_not_overwritten_and_missing_ones_are_named() {
     let site = Site::new("once");
     let again = authority::make(&site.0, &owners(&["north"])).unwrap_err();
-    assert!(again.to_string().contains("is there already"), "{again}");
+    assert!(again.to_string().contains("exists already"), "{again}");
     let missing = Keys::load(&site.0, "west", &site.0).unwrap_err();
     assert!(missing.to_string().contains("west.crt"), "{missing}");
     std::fs::write(site.0.join("north.key"), "nothing").unwrap(); // The mode stays.

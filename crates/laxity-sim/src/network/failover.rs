@@ -1,4 +1,4 @@
-//! What checkpoints and failures do to the domains of a host and to their packets.
+//! The effects of checkpoints and failures on the domains of a host and on their packets.
 
 use super::line::{Step, What};
 use super::packet::{Kind, Packet};

@@ -1,4 +1,4 @@
-//! What a guest shares with netback: a ring each way, and what is before it.
+//! The interface between a guest and netback: a ring in each direction, and the queue before it.
 
 use super::link::Credit;
 use super::packet::Packet;

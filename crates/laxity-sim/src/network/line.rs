@@ -1,4 +1,4 @@
-//! What one VCPU of a guest with packets does: interrupts first, then packets, then threads.
+//! The work of one VCPU of a guest with packets: interrupts first, then packets, then threads.
 
 use super::packet::Packet;
 use std::collections::VecDeque;

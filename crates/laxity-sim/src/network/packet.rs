@@ -1,4 +1,4 @@
-//! What travels through the host.
+//! The packets that travel through the host.
 
 /// A packet, or something that takes a packet's way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
