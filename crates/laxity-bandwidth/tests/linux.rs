@@ -928,7 +928,7 @@ fn a_bridge_from_which_the_host_routes_is_warned_of() {
         scene.start(&file);
         scene.signal(Signal::SIGTERM);
         assert!(scene.wait());
-        let is_told = scene.log().contains("held to no agreement");
+        let is_told = scene.log().contains("no agreement limits such packets");
         assert_eq!(is_told, is_on, "{}", scene.log());
     }
 }
@@ -1076,7 +1076,7 @@ fn ports_whose_packets_cannot_be_known_are_refused() {
     };
     for (from, to, words) in [
         ("\"vif2\"", "\"tap9\"", "`tap9` is a macvtap"),
-        ("\"vif2\"", "\"part9\"", "`part9` lies upon the link"),
+        ("\"vif2\"", "\"part9\"", "`part9` is stacked on the link"),
         ("\"up0\"", "\"br0\"", "`vif2` is a port of the link"),
     ] {
         let text = three().replace(from, to);
