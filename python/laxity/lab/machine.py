@@ -27,6 +27,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from laxity import places
+from laxity.bound import bound
 from laxity.errors import InputError
 from laxity.lab import fingerprint, packages
 from laxity.lab.errors import LabError
@@ -410,7 +411,7 @@ def _running(
     With `own_terminal` it does not hear the Ctrl-C that is for us: it ends because we do.
     """
     process = subprocess.Popen(  # noqa: S603 - the command is ours
-        ["setpriv", "--pdeathsig", "KILL", "--", *command],  # noqa: S607
+        bound(command),
         cwd=directory,
         start_new_session=own_terminal,
         pass_fds=descriptors,

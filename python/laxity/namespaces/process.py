@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from laxity.bound import bound
 from laxity.errors import InputError
 from laxity.namespaces.groups import PREFIX, is_left_behind
 
@@ -116,16 +117,16 @@ def process(
     """
     entries = place.groups.entries(place.group) if place.groups and place.group else []
     enter = 'for entry in $ENTRIES; do echo $$ >"$entry" || exit; done; exec "$@"'
-    # The signal is the kernel's: it comes even if this process is killed. A namespace of
-    # processes ends with its first process as surely.
+    # A namespace of processes ends with its first process, as surely as that ends with this one.
     inner = ["unshare", "--pid", "--fork", "--kill-child"] if own_processes else []
-    bound = ["setpriv", "--pdeathsig", "KILL", "nsenter", f"--net={place.namespace}", *inner]
+    entered = ["nsenter", f"--net={place.namespace}", *inner, *command]
     with (
         (place.files / f"{name}.out").open("w") as output,
         (place.files / f"{name}.err").open("w") as errors,
     ):
         popen = subprocess.Popen(
-            ["sh", "-c", enter, "sh", *bound, *command],
+            # In a group it is only once it ends with this process.
+            bound(["sh", "-c", enter, "sh", *entered]),
             env={**os.environ, "ENTRIES": " ".join(map(str, entries))},
             cwd=place.files,
             stdin=stdin,

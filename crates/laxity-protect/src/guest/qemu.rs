@@ -15,10 +15,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use laxity_daemon::Allowance;
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
+use nix::unistd::{getpid, getppid};
 use serde_json::json;
 
 use super::changes::{Fingerprints, Tracker, compare};
@@ -663,6 +665,7 @@ pub(super) fn spawn(
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
+    let parent = getpid();
     // SAFETY: what runs between fork and exec makes system calls, and nothing else.
     unsafe {
         command.pre_exec(move || {
@@ -676,7 +679,12 @@ pub(super) fn spawn(
             }
             gain_nothing()?;
             // The setting comes last, because a change of user resets it.
-            Ok(set_pdeathsig(Signal::SIGKILL)?)
+            set_pdeathsig(Signal::SIGKILL)?;
+            // A parent that ended before is told of by nobody, and its guest must not run on.
+            if getppid() != parent {
+                return Err(Errno::ESRCH.into());
+            }
+            Ok(())
         });
     }
     let mut child = command.spawn().map_err(|source| GuestError::Start {
