@@ -341,6 +341,7 @@ static void choose_settings(void)
         .tick_ns = 1 + (int64_t)below(10000000),
     };
     chosen.accounting_ns = chosen.tick_ns * (1 + (int64_t)below(4));
+    chosen.accounting_phase_ns = one_in(2) ? (int64_t)below((uint64_t)chosen.accounting_ns) : 0;
     *sides[0].settings = *sides[1].settings = chosen;
 }
 

@@ -497,7 +497,8 @@ static void credit_set_ticking(struct laxity_instance *instance, struct credit_c
         return;
     cpu->ticking = ticking;
     laxity_arm_timer(instance, cpu->cpu.number,
-                     ticking ? share_next_multiple(instance->settings.tick_ns, now) : LAXITY_NEVER);
+                     ticking ? share_next_step(instance, instance->settings.tick_ns, now)
+                             : LAXITY_NEVER);
 }
 
 static struct laxity_decision credit_schedule(struct laxity_instance *instance,
@@ -540,11 +541,11 @@ static void credit_timer(struct laxity_instance *instance, struct laxity_cpu *ba
     credit_set_active(instance, vcpu, true);
     credit_touch(instance, vcpu);
     if (!credit->account_armed) {
-        int64_t accounting_ns = instance->settings.accounting_ns;
         credit->account_armed = true;
-        laxity_arm_account(instance, share_next_multiple(accounting_ns, now - 1));
+        laxity_arm_account(instance, share_accounting_after_tick(instance, now));
     }
-    laxity_arm_timer(instance, base->number, share_next_multiple(instance->settings.tick_ns, now));
+    laxity_arm_timer(instance, base->number,
+                     share_next_step(instance, instance->settings.tick_ns, now));
     credit_review(instance, cpu, now);
 }
 
@@ -774,7 +775,8 @@ static void credit_account(struct laxity_instance *instance, int64_t now)
 
     credit->account_armed = credit->active_count > 0;
     if (credit->account_armed)
-        laxity_arm_account(instance, share_next_multiple(instance->settings.accounting_ns, now));
+        laxity_arm_account(instance,
+                           share_next_step(instance, instance->settings.accounting_ns, now));
 }
 
 static enum laxity_error credit_set_settings(struct laxity_instance *instance,
@@ -793,11 +795,11 @@ static enum laxity_error credit_set_settings(struct laxity_instance *instance,
             continue;
         cpu = credit_cpu_of(instance->cpu[number]);
         if (cpu->ticking)
-            laxity_arm_timer(instance, number, share_next_multiple(settings->tick_ns, now));
+            laxity_arm_timer(instance, number, share_next_step(instance, settings->tick_ns, now));
         credit_review(instance, cpu, now);
     }
     if (credit_instance_of(instance)->account_armed)
-        laxity_arm_account(instance, share_next_multiple(settings->accounting_ns, now));
+        laxity_arm_account(instance, share_next_step(instance, settings->accounting_ns, now));
     return LAXITY_OK;
 }
 

@@ -305,7 +305,7 @@ static void s_charge(struct laxity_instance *instance, struct s_cpu *cpu, int64_
     if (!s->account_armed) {
         int64_t accounting_ns = instance->settings.accounting_ns;
         s->account_armed = true;
-        laxity_arm_account(instance, share_next_multiple(accounting_ns, now - 1));
+        laxity_arm_account(instance, share_next_step(instance, accounting_ns, now - 1));
     }
 }
 
@@ -605,7 +605,8 @@ static void s_set_ticking(struct laxity_instance *instance, struct s_cpu *cpu, b
         return;
     cpu->ticking = ticking;
     laxity_arm_timer(instance, cpu->cpu.number,
-                     ticking ? share_next_multiple(instance->settings.tick_ns, now) : LAXITY_NEVER);
+                     ticking ? share_next_step(instance, instance->settings.tick_ns, now)
+                             : LAXITY_NEVER);
 }
 
 static struct laxity_decision s_schedule(struct laxity_instance *instance, struct laxity_cpu *base,
@@ -640,18 +641,23 @@ static void s_timer(struct laxity_instance *instance, struct laxity_cpu *base, i
 {
     struct s_cpu *cpu = s_cpu_of(base);
     struct s_vcpu *vcpu;
+    bool was_armed;
 
     if (!base->current) {
         cpu->ticking = false;
         return;
     }
     vcpu = s_vcpu_of(base->current);
+    was_armed = s_instance_of(instance)->account_armed;
     s_charge(instance, cpu, now);
+    if (!was_armed && s_instance_of(instance)->account_armed)
+        laxity_arm_account(instance, share_accounting_after_tick(instance, now));
     if (vcpu->class == S_BOOST) {
         vcpu->class = S_UNDER;
         s_trace(instance, vcpu, LAXITY_EVENT_CLASS, S_UNDER);
     }
-    laxity_arm_timer(instance, base->number, share_next_multiple(instance->settings.tick_ns, now));
+    laxity_arm_timer(instance, base->number,
+                     share_next_step(instance, instance->settings.tick_ns, now));
     s_review(instance, cpu, now);
 }
 
@@ -800,7 +806,8 @@ static void s_account(struct laxity_instance *instance, int64_t now)
 
     s->account_armed = s->active_count > 0;
     if (s->account_armed)
-        laxity_arm_account(instance, share_next_multiple(instance->settings.accounting_ns, now));
+        laxity_arm_account(instance,
+                           share_next_step(instance, instance->settings.accounting_ns, now));
 }
 
 static enum laxity_error s_set_settings(struct laxity_instance *instance,
@@ -816,11 +823,11 @@ static enum laxity_error s_set_settings(struct laxity_instance *instance,
             continue;
         cpu = s_cpu_of(instance->cpu[number]);
         if (cpu->ticking)
-            laxity_arm_timer(instance, number, share_next_multiple(settings->tick_ns, now));
+            laxity_arm_timer(instance, number, share_next_step(instance, settings->tick_ns, now));
         s_review(instance, cpu, now);
     }
     if (s_instance_of(instance)->account_armed)
-        laxity_arm_account(instance, share_next_multiple(settings->accounting_ns, now));
+        laxity_arm_account(instance, share_next_step(instance, settings->accounting_ns, now));
     return LAXITY_OK;
 }
 

@@ -20,9 +20,25 @@ struct share_claim {
     bool saturated;               /* scratch of accounting: gets all that it can take */
 };
 
-static inline int64_t share_next_multiple(int64_t step_ns, int64_t now)
+/* The first time after now that is whole steps from the phase of accounting. A step is a tick, or
+ * the time between two accountings. */
+static inline int64_t share_next_step(const struct laxity_instance *instance, int64_t step_ns,
+                                      int64_t now)
 {
-    return (now / step_ns + 1) * step_ns;
+    const struct laxity_settings *settings = &instance->settings;
+    /* Whole steps before the phase, so that what is divided is not below 0. */
+    int64_t from_ns = settings->accounting_phase_ns - settings->accounting_ns;
+    return from_ns + ((now - from_ns) / step_ns + 1) * step_ns;
+}
+
+/* The accounting that follows a tick at this time, where none is armed. A tick and an accounting of
+ * one time come in that order, and a timer that is late belongs to its time. */
+static inline int64_t share_accounting_after_tick(const struct laxity_instance *instance,
+                                                  int64_t now)
+{
+    const struct laxity_settings *settings = &instance->settings;
+    int64_t tick_ns = share_next_step(instance, settings->tick_ns, now) - settings->tick_ns;
+    return share_next_step(instance, settings->accounting_ns, tick_ns - 1);
 }
 
 /* When a turn ends: at a whole number of slices since the VCPU was chosen, the first that is not
@@ -51,6 +67,9 @@ static inline enum laxity_error share_check_settings(const struct laxity_setting
         return LAXITY_ERROR_TICK;
     if (settings->accounting_ns % settings->tick_ns)
         return LAXITY_ERROR_ACCOUNTING;
+    if (settings->accounting_phase_ns < 0 ||
+        settings->accounting_phase_ns >= settings->accounting_ns)
+        return LAXITY_ERROR_ACCOUNTING_PHASE;
     return LAXITY_OK;
 }
 

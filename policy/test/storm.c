@@ -277,11 +277,13 @@ static struct laxity_parameters some_parameters(struct storm *storm)
 static struct laxity_settings some_settings(struct storm *storm)
 {
     int64_t tick_ns = 1 + take_below(storm, 10);
+    int64_t accounting_ns = tick_ns * (1 + take_below(storm, 4));
     struct laxity_settings settings = {
         .quantum_ns = take_below(storm, 2) ? take_below(storm, 8) : 0,
         .time_slice_ns = 1 + take_below(storm, 30),
         .tick_ns = tick_ns,
-        .accounting_ns = tick_ns * (1 + take_below(storm, 4)),
+        .accounting_ns = accounting_ns,
+        .accounting_phase_ns = take_below(storm, 2) ? take_below(storm, accounting_ns) : 0,
         .jiffy_ns = take_below(storm, 2) ? take_below(storm, 8) : 0,
         .base_slice_ns = take_below(storm, 4),
         .run_queue_cpus = take_below(storm, 4),
@@ -308,6 +310,12 @@ static struct laxity_settings some_settings(struct storm *storm)
         break;
     case 7:
         settings.run_queue_cpus = LAXITY_RUN_QUEUE_MAX + 1;
+        break;
+    case 8:
+        settings.accounting_phase_ns = settings.accounting_ns;
+        break;
+    case 9:
+        settings.accounting_phase_ns = -1;
         break;
     }
     return settings;

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CHECK = '[ "$PPID" = "$1" ] || exit; shift; exec "$@"'
-"""Of a shell whose parent's end is signalled to it from now on: the parent may have ended before."""
+"""A shell's: the end of its parent is signalled to it from now on, and may have come before."""
 
 
 def bound(command: Sequence[str]) -> list[str]:

@@ -27,11 +27,19 @@ FIDELITY = "fidelity.json"
 def _added(settled: list[str]) -> str:
     """What overrides add that a host file left out, in words."""
     costs = [setting for setting in settled if setting.startswith("host.costs=")]
+    accounting = [each for each in settled if each.startswith("host.accounting-phase=")]
+    late = [setting for setting in settled if ".offset=" in setting and ".tasks." in setting]
     ticks = [setting for setting in settled if ".tick.cost=" in setting]
     phases = [setting for setting in settled if ".phase=" in setting]
     credits = [setting for setting in settled if ".credit=" in setting]
-    found = [(ticks, "ticks"), (phases, "phases of the periods"), (credits, "credits")]
-    return ", ".join([*costs, *(f"{what} of {len(of)} guests" for of, what in found if of)])
+    of_guests = [(ticks, "ticks"), (phases, "phases of the periods"), (credits, "credits")]
+    of_all = [
+        (costs, "what decisions and switches cost"),
+        (accounting, "the phase of accounting"),
+        (late, "how late guests wake for their first jobs"),
+    ]
+    found = [what for of, what in of_all if of]
+    return ", ".join([*found, *(f"{what} of {len(of)} guests" for of, what in of_guests if of)])
 
 
 @dataclass(frozen=True)

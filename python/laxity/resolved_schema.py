@@ -49,6 +49,9 @@ class Settings(TypedDict):
     """The time between two charges to the running VCPU."""
     accounting_ns: int
     """The time between two distributions of credits; a multiple of `tick`."""
+    accounting_phase_ns: int
+    """A time at which credits are distributed, and a tick comes. Other distributions and ticks come
+    at whole steps from it."""
     jiffy_ns: int
     """The time between two timer interrupts of a Linux host, at which the kernel checks whether a
     VCPU has used up its slice or budget; 4 ms is HZ = 250. 0 is exact, as with the kernel's HRTICK;

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from laxity.host import Host
 from laxity.policies import POLICIES
+from laxity.substrates import of
 from laxity.substrates.xen import known
-from laxity.substrates.xen.collect import begun, phases
+from laxity.substrates.xen.collect import _accounting_phase_ns, _begin_late_ns, begun, phases
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +33,19 @@ tick = { period = "10 ms", cost = "20 us" }
 name = "0"
 budget = "1 ms"
 period = "10 ms"
+"""
+
+SHARING = b"""
+duration = "1 s"
+host = { cpus = 1, policy = "credit" }
+
+[[domain]]
+name = "worker"
+tasks = [{ name = "work", cost = "3 ms", period = "20 ms" }]
+
+[[domain]]
+name = "batch"
+workload = { kind = "cpu-bound" }
 """
 
 REPORTED = [
@@ -68,6 +82,21 @@ def test_periods_begin_when_the_scheduler_said_so(tmp_path: Path) -> None:
     assert begun(Host(HOST, "host.toml").resolved(), summary) == []
 
 
+def test_accounting_and_first_wakes_come_when_the_trace_says_so(tmp_path: Path) -> None:
+    """A run in the simulator stands for one on Xen whose clock and guests were not ours to set."""
+    host = Host(SHARING, "host.toml").resolve([])
+    late = "domain.worker.tasks.work.offset"
+    trace = tmp_path / "run.laxtrace"
+    for phase_ns in (0, 29_999_999, 12_345_678):
+        really = [f"host.accounting-phase={phase_ns} ns", f"{late}=7 us"]
+        of("sim").run(host.changed(really), trace=trace, say=lambda _: None)
+        assert _accounting_phase_ns(host.host, trace) == phase_ns
+        assert _begin_late_ns(host.host, trace) == [7_000, 0]
+    summary = tmp_path / "run.summary.json"
+    summary.write_text(json.dumps({"accounting_phase_ns": 5, "begin_late_ns": [7_000, 0]}))
+    assert begun(host.host, summary) == ["host.accounting-phase=5 ns", f"{late}=7000 ns"]
+
+
 def test_credits_are_those_that_the_scheduler_told(tmp_path: Path) -> None:
     summary = tmp_path / "run.summary.json"
     summary.write_text(json.dumps({"credits_ns": [[7_000_001], [-5]]}))
@@ -86,10 +115,11 @@ def test_every_policy_has_a_known_tick(policy: str) -> None:
 def test_costs_that_a_file_gives_are_followed() -> None:
     host = Host(HOST, "host.toml")
     bare = host.resolve([])
-    assert known.costs(bare) == ["host.costs=xen-lab"]
-    assert (
-        bare.changed(known.costs(bare)).host["costs"]["schedule"] != bare.host["costs"]["schedule"]
-    )
+    of_lab = bare.changed(known.costs(bare)).host["costs"]
+    of_xen = bare.changed([f"host.costs={known.COSTS}"]).host["costs"]
+    assert of_lab["schedule"] == of_xen["schedule"] != bare.host["costs"]["schedule"]
+    for quantile, of_switch_ns in of_xen["context_switch"].items():
+        assert of_lab["context_switch"][quantile] == of_switch_ns + known.ARRIVAL_NS
     assert known.costs(host.resolve(['host.costs.schedule="1 us"'])) == []
     given = HOST.replace(b"cpus = 1\n", b'cpus = 1\ncosts = { schedule = "0 ns" }\n')
     assert known.costs(Host(given, "host.toml").resolve([])) == []

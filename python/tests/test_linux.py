@@ -370,7 +370,9 @@ def test_a_run_that_fails_leaves_nothing() -> None:
     calls = Calls(20 * MS, streams=2)
     with pytest.raises(InputError, match="control groups"):
         media.run(Scene(calls, Server("media", Share(256, 0, (4095,)), threads=1)))
-    with pytest.raises(InputError, match="laxity-media does not listen: error: a pool cannot have 0"):
+    with pytest.raises(
+        InputError, match="laxity-media does not listen: error: a pool cannot have 0"
+    ):
         media.run(Scene(calls, Server("media", SHARE, threads=0)))
     assert traces_of(os.getpid()) == []
 

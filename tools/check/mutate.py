@@ -37,6 +37,7 @@ STORMS_IN_C = "4000"
 # The tests of policies that are written in Rust, each with its package; those first that take the
 # least time.
 POLICY_TESTS = {
+    "late": "laxity-policy",
     "stolen": "laxity-policy",
     "storm": "laxity-policy",
     "linux": "laxity-policy",
@@ -979,6 +980,31 @@ MUTATIONS = [
         "    return (time_ns + quantum_ns - 1) / quantum_ns * quantum_ns;",
         "    return (time_ns + quantum_ns) / quantum_ns * quantum_ns;",
         "a budget comes at the first multiple of the quantum that is not before it is due",
+    ),
+    Mutation(
+        "credit-phase-ignored",
+        "share.h",
+        "settings->accounting_phase_ns - settings->accounting_ns;",
+        "-settings->accounting_ns;",
+        "credits are distributed at their phase",
+        quick=True,
+        by="late",
+    ),
+    Mutation(
+        "credit-late-tick-skips-accounting",
+        "credit.c",
+        "share_accounting_after_tick(instance, now)",
+        "share_next_step(instance, instance->settings.accounting_ns, now)",
+        "a tick that is handled late is followed by the accounting of its time",
+        by="late",
+    ),
+    Mutation(
+        "s-late-tick-skips-accounting",
+        "scheduler_s.c",
+        "    if (!was_armed && s_instance_of(instance)->account_armed)",
+        "    if (!was_armed && now < 0)",
+        "a tick that is handled late is followed by the accounting of its time",
+        by="late",
     ),
     Mutation(
         "credit-cap-ignored",

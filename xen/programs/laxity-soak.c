@@ -442,6 +442,7 @@ static bool operate_settings(void)
     };
 
     op.accounting_ns = op.tick_ns * draw_within(1, 5);
+    op.accounting_phase_ns = draw_below(2) ? draw_below(op.accounting_ns) : 0;
     note("settings of pool %u quantum=%" PRId64 " time-slice=%" PRId64 " tick=%" PRId64
          " accounting=%" PRId64,
          pool, op.quantum_ns, op.time_slice_ns, op.tick_ns, op.accounting_ns);

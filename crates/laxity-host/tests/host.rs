@@ -33,6 +33,7 @@ fn every_key_arrives() {
             time_slice_ns: 5 * MILLISECOND_NS,
             tick_ns: 2 * MILLISECOND_NS,
             accounting_ns: 6 * MILLISECOND_NS,
+            accounting_phase_ns: 4 * MILLISECOND_NS,
             jiffy_ns: MILLISECOND_NS,
             base_slice_ns: 3 * MILLISECOND_NS,
             run_queue_cpus: 2,

@@ -279,12 +279,13 @@ impl Rules for Credit {
 
     /// "CPUs in the order of their numbers, accounting last."
     fn timers(&mut self, now_ns: i64) {
-        if now_ns % self.settings.tick_ns == 0 {
+        let of_phase_ns = now_ns - self.settings.accounting_phase_ns;
+        if of_phase_ns % self.settings.tick_ns == 0 {
             for cpu in 0..self.cpus.len() {
                 self.tick(cpu);
             }
         }
-        if now_ns % self.settings.accounting_ns == 0 {
+        if of_phase_ns % self.settings.accounting_ns == 0 {
             self.account();
         }
     }

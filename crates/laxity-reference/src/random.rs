@@ -183,11 +183,14 @@ struct Habits {
 
 fn settings(draw: &mut Draw, unit_ns: i64) -> Settings {
     let tick_ns = unit_ns * draw.between(1, 10);
+    let accounting_ns = tick_ns * draw.between(1, 4);
+    let last_phase = accounting_ns / unit_ns - 1;
     Settings {
         quantum_ns: unit_ns * draw.one_of(&[0, 0, 0, 1, 2, 3, 5, 10]),
         time_slice_ns: unit_ns * draw.between(1, 30),
         tick_ns,
-        accounting_ns: tick_ns * draw.between(1, 4),
+        accounting_ns,
+        accounting_phase_ns: unit_ns * draw.one_of(&[0, 0, 1, last_phase]).min(last_phase),
         jiffy_ns: unit_ns * draw.one_of(&[0, 0, 1, 2, 3, 5]),
         base_slice_ns: unit_ns * draw.one_of(&[0, 1, 1, 2, 3, 7]),
         run_queue_cpus: draw.one_of(&[0, 1, 1, 2]),

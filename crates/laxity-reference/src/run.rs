@@ -183,6 +183,10 @@ fn unit_ns(host: &Host) -> i64 {
         (Parameter::TimeSlice, host.settings.time_slice_ns),
         (Parameter::Tick, host.settings.tick_ns),
         (Parameter::Accounting, host.settings.accounting_ns),
+        (
+            Parameter::AccountingPhase,
+            host.settings.accounting_phase_ns,
+        ),
         (Parameter::Quantum, host.settings.quantum_ns),
         (Parameter::Jiffy, host.settings.jiffy_ns),
     ] {

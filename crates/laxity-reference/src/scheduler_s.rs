@@ -483,7 +483,8 @@ impl Rules for SchedulerS {
 
     fn timers(&mut self, now_ns: i64) {
         self.now_ns = now_ns;
-        if now_ns % self.settings.tick_ns == 0 {
+        let of_phase_ns = now_ns - self.settings.accounting_phase_ns;
+        if of_phase_ns % self.settings.tick_ns == 0 {
             for cpu in 0..self.cpus.len() {
                 self.charge(cpu);
                 if let Some(running) = self.cpus[cpu].running
@@ -493,7 +494,7 @@ impl Rules for SchedulerS {
                 }
             }
         }
-        if now_ns % self.settings.accounting_ns == 0 {
+        if of_phase_ns % self.settings.accounting_ns == 0 {
             self.account();
         }
         for cpu in 0..self.cpus.len() {

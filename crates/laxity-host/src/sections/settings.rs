@@ -2,7 +2,8 @@
 
 use laxity_config::{Duration, Field, Problem, Problems, Whole, format_duration};
 use laxity_policies::{
-    ACCOUNTING, BASE_SLICE, JIFFY, Policy, QUANTUM, RUN_QUEUE_CPUS, Settings, TICK, TIME_SLICE,
+    ACCOUNTING, ACCOUNTING_PHASE, BASE_SLICE, JIFFY, Policy, QUANTUM, RUN_QUEUE_CPUS, Settings,
+    TICK, TIME_SLICE,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -21,6 +22,8 @@ pub(crate) struct SettingsTable {
     pub tick: Field<Duration<{ TICK.least }, { TICK.most }>>,
     #[schemars(description = described(ACCOUNTING), extend("default" = default(ACCOUNTING)))]
     pub accounting: Field<Duration<{ ACCOUNTING.least }, { ACCOUNTING.most }>>,
+    #[schemars(description = described(ACCOUNTING_PHASE), extend("default" = default(ACCOUNTING_PHASE)))]
+    pub accounting_phase: Field<Duration<{ ACCOUNTING_PHASE.least }, { ACCOUNTING_PHASE.most }>>,
     #[schemars(description = described(JIFFY), extend("default" = default(JIFFY)))]
     pub jiffy: Field<Duration<{ JIFFY.least }, { JIFFY.most }>>,
     #[schemars(description = described(BASE_SLICE), extend("default" = default(BASE_SLICE)))]
@@ -36,11 +39,27 @@ pub(crate) fn resolve(table: &SettingsTable, policy: Policy, problems: &Problems
         time_slice_ns: table.time_slice.ns_or(default.time_slice_ns),
         tick_ns: table.tick.ns_or(default.tick_ns),
         accounting_ns: table.accounting.ns_or(default.accounting_ns),
+        accounting_phase_ns: table.accounting_phase.ns_or(default.accounting_phase_ns),
         jiffy_ns: table.jiffy.ns_or(default.jiffy_ns),
         base_slice_ns: table.base_slice.ns_or(default.base_slice_ns),
         run_queue_cpus: table.run_queue_cpus.or(default.run_queue_cpus.into()) as u32,
     };
     accounting_fits_tick(table, &settings, problems);
+    if settings.accounting_phase_ns >= settings.accounting_ns
+        && let Some(span) = table.accounting_phase.span.or(table.accounting.span)
+    {
+        let message = format!(
+            "`accounting-phase` ({}) must be below `accounting` ({})",
+            format_duration(settings.accounting_phase_ns),
+            format_duration(settings.accounting_ns)
+        );
+        let below_ns = settings.accounting_phase_ns % settings.accounting_ns;
+        let help = format!(
+            "write accounting-phase = \"{}\": distributions come at the same times",
+            format_duration(below_ns)
+        );
+        problems.report(span, message, help);
+    }
     if let Some((jiffy, span)) = table.jiffy.given()
         && jiffy.ns == 0
         && policy == Policy::Eevdf

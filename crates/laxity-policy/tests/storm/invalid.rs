@@ -66,7 +66,7 @@ const SETTINGS_OF_BUDGETS: [(Spoil<Settings>, Refused); 2] = [
     ),
 ];
 
-const SETTINGS_OF_CREDIT: [(Spoil<Settings>, Refused); 7] = [
+const SETTINGS_OF_CREDIT: [(Spoil<Settings>, Refused); 9] = [
     (|of| of.time_slice_ns = 0, refused(Parameter::TimeSlice)),
     (
         |of| of.time_slice_ns = DURATION_MAX + 1,
@@ -85,6 +85,14 @@ const SETTINGS_OF_CREDIT: [(Spoil<Settings>, Refused); 7] = [
     (
         |of| of.accounting_ns = i64::MAX,
         refused(Parameter::Accounting),
+    ),
+    (
+        |of| of.accounting_phase_ns = -1,
+        refused(Parameter::AccountingPhase),
+    ),
+    (
+        |of| of.accounting_phase_ns = of.accounting_ns,
+        refused(Parameter::AccountingPhase),
     ),
 ];
 

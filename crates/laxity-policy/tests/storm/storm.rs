@@ -521,6 +521,7 @@ impl Storm {
         settings.tick_ns += settings.tick_ns % 2; // so that half a tick is no whole one
         settings.accounting_ns = settings.tick_ns.max(2);
         settings.tick_ns = settings.accounting_ns;
+        settings.accounting_phase_ns = 0;
         let now = self.now;
         let (found, expected) = match self.draw.between(1, 4) {
             1 if self.has_budgets() => {
@@ -1205,11 +1206,14 @@ impl Storm {
 
 fn random_settings(draw: &mut Draw, unit_ns: i64) -> Settings {
     let tick_ns = unit_ns * draw.between(1, 10);
+    let accounting_ns = tick_ns * draw.between(1, 4);
+    let phase_ns = draw.between(0, accounting_ns - 1);
     Settings {
         quantum_ns: unit_ns * draw.one_of(&[0, 0, 0, 1, 2, 3, 5, 10]),
         time_slice_ns: unit_ns * draw.between(1, 30),
         tick_ns,
-        accounting_ns: tick_ns * draw.between(1, 4),
+        accounting_ns,
+        accounting_phase_ns: draw.one_of(&[0, phase_ns]),
         ..Settings::default()
     }
 }

@@ -313,6 +313,7 @@ fn credit(slice: i64, tick: i64, accounting: i64, mut host: Host) -> Host {
         time_slice_ns: slice * MS,
         tick_ns: tick * MS,
         accounting_ns: accounting * MS,
+        accounting_phase_ns: 0,
         jiffy_ns: 0,
         base_slice_ns: 0,
         run_queue_cpus: 0,

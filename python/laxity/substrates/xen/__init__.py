@@ -140,10 +140,10 @@ class Xen(Substrate):
         return replace(run, trace=trace)
 
     def settled(self, keep: Path, host: Resolved) -> list[str]:
-        """See Substrate: when guests' ticks and periods came, and what is known of the lab.
+        """See Substrate: how the run stood when it began, and what is known of the lab.
 
         The emulated machine that repeats to the byte has known costs. Where the file gives none,
-        those of scheduling and of the guests' ticks are added.
+        those of scheduling, of the guests' ticks and of their arrivals on a CPU are added.
         """
         from laxity.substrates.xen import boot, collect, known
 

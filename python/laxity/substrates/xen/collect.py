@@ -51,6 +51,9 @@ BUFFERS = "trace.bin"
 CALLS = "calls.json"
 PACKETS = "packets"
 
+BEGIN_LATE_NS_MAX = 100_000
+"""A guest that wakes later than that wakes for something else, or waited for a CPU."""
+
 SUMMARY = ".summary.json"
 
 SUBSTRATE = "xen"
@@ -61,6 +64,11 @@ class RunSummary(Summary):
 
     ticks: list[dict[str, int] | None]
     """The tick of each guest's kernel; None for dom0."""
+    accounting_phase_ns: int | None
+    """When credits are distributed, below the time between two distributions; None where the
+    scheduler told of none."""
+    begin_late_ns: list[int]
+    """How late each domain woke for its first job; empty where that orders no queue."""
 
 
 def run(
@@ -103,7 +111,12 @@ def run(
         )
         ticks = [asdict(report.tick) if report and report.tick else None for report in reports]
         of_buffers: Summary = json.loads(told)
-        summary: RunSummary = {**of_buffers, "ticks": ticks}
+        summary: RunSummary = {
+            **of_buffers,
+            "ticks": ticks,
+            "accounting_phase_ns": _accounting_phase_ns(host.host, trace),
+            "begin_late_ns": _begin_late_ns(host.host, trace),
+        }
         # Xen's trace has them if the events that it records are those that carry them.
         is_cost_measured = bool(summary["decision_ns"])
         measured: Measured = {
@@ -137,14 +150,59 @@ def ticks(summary: Path) -> list[dict[str, int] | None]:
     return told["ticks"]
 
 
+def _accounting_phase_ns(host: ResolvedHost, trace: Path) -> int | None:
+    """When credits are distributed, from a trace; None if none are.
+
+    A distribution comes when Xen's timer brings it, which is never too early: the phase is that of
+    the one that is the least late.
+    """
+    if not TABLE[host["policy"]].uses("accounting-phase"):
+        return None
+    records = tracefile.records(trace)
+    times_ns = records["time_ns"][records["kind"] == 1 + tracefile.KINDS.index("replenish")]
+    if not len(times_ns):
+        return None
+    accounting_ns = host["settings"]["accounting_ns"]
+    # From half a step before the first one: the least late may be on the other side of a multiple.
+    from_ns = int(times_ns[0]) - accounting_ns // 2
+    return (from_ns + int(((times_ns - from_ns) % accounting_ns).min())) % accounting_ns
+
+
+def _begin_late_ns(host: ResolvedHost, trace: Path) -> list[int]:
+    """How late each domain woke for its first job, from a trace; 0 where it did not.
+
+    Xen wakes the guests whose timers end at one instant one after the other, in an order that the
+    timers' queue has. Where VCPUs of a class wait first in, first out, that is the order of turns.
+    """
+    if not TABLE[host["policy"]].uses("accounting-phase"):
+        return []
+    records = tracefile.records(trace)
+    wakes = records[records["kind"] == 1 + tracefile.KINDS.index("wake")]
+    found = []
+    for number, domain in enumerate(host["domains"]):
+        first_ns = min((task["offset_ns"] for task in domain["tasks"]), default=0)
+        late_ns = wakes["time_ns"][wakes["domain"] == number] - first_ns
+        late_ns = late_ns[(late_ns >= 0) & (late_ns < BEGIN_LATE_NS_MAX)]
+        found.append(int(late_ns.min()) if domain["tasks"] and len(late_ns) else 0)
+    return found
+
+
 def begun(host: ResolvedHost, summary: Path) -> list[str]:
     """Overrides of a resolved host: how its VCPUs stood when the run began, from its summary.
 
-    That is the phase of periods or the credits, where the policy has them. Each is that of the
-    domain's first VCPU. A domain of which the scheduler told nothing gets none.
+    That is how late each domain woke for its first job, the phase of accounting, and the phase of
+    periods or the credits, where the policy has them. Each of the latter is that of the domain's
+    first VCPU. A domain of which the scheduler told nothing gets none.
     """
     told: RunSummary = json.loads(summary.read_text("utf-8"))
     policy, found = TABLE[host["policy"]], []
+    if policy.uses("accounting-phase"):
+        if (phase_ns := told["accounting_phase_ns"]) is not None:
+            found.append(f"host.accounting-phase={phase_ns} ns")
+        for domain, late_ns in zip(host["domains"], told["begin_late_ns"], strict=True):
+            for task in domain["tasks"] if late_ns else []:
+                offset_ns = task["offset_ns"] + late_ns
+                found.append(f"domain.{domain['name']}.tasks.{task['name']}.offset={offset_ns} ns")
     for number, domain in enumerate(host["domains"]):
         if policy.uses("phase") and (deadline_ns := told["deadlines_ns"][number][0]) is not None:
             phase_ns = deadline_ns % domain["parameters"]["period_ns"]

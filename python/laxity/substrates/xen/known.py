@@ -10,6 +10,8 @@ from laxity.policies import TABLE
 from laxity.substrates.xen import collect
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from laxity.resolved import Resolved
 
 FILE = Path(__file__).with_name("known.toml")
@@ -17,6 +19,9 @@ FILE = Path(__file__).with_name("known.toml")
 
 COSTS = "xen-lab"
 """The profile of what scheduling costs there."""
+
+ARRIVAL_NS = 18_229
+"""What a guest takes each time its VCPU gets a CPU, beside the switch (tools/fit/arrivals.py)."""
 
 
 def tick_cost_ns(policy: str) -> int:
@@ -26,12 +31,27 @@ def tick_cost_ns(policy: str) -> int:
     return int(costs.get(policy, costs[kin]).removesuffix(" ns"))
 
 
-def costs(host: Resolved) -> list[str]:
-    """Returns the override for a file that does not say what scheduling costs."""
-    return [] if host.gives("host.costs") else [f"host.costs={COSTS}"]
+def costs(host: Resolved, arrival_ns: int = ARRIVAL_NS) -> list[str]:
+    """Returns the override for a file that does not say what scheduling costs.
+
+    A switch costs what it costs Xen, and what the guest takes whose VCPU arrives.
+    """
+    if host.gives("host.costs"):
+        return []
+    of_xen = host.changed([f"host.costs={COSTS}"]).host["costs"]
+    switch = _written(of_xen["context_switch"], arrival_ns)
+    return [
+        f"host.costs={{ schedule = {_written(of_xen['schedule'])}, context-switch = {switch} }}"
+    ]
 
 
-def settled(host: Resolved, summary: Path) -> list[str]:
+def _written(cost: Mapping[str, int], more_ns: int = 0) -> str:
+    """A cost as a host file has it, with more of it at each quantile."""
+    quantiles = ((key.removesuffix("_ns"), ns + more_ns) for key, ns in cost.items())
+    return "{ " + ", ".join(f'{key} = "{ns} ns"' for key, ns in quantiles) + " }"
+
+
+def settled(host: Resolved, summary: Path, arrival_ns: int = ARRIVAL_NS) -> list[str]:
     """Returns overrides for a model: what is known of the lab, and what a run there settled."""
     cost_ns = tick_cost_ns(host.host["policy"])
-    return [*costs(host), *collect.settled(host.host, summary, cost_ns)]
+    return [*costs(host, arrival_ns), *collect.settled(host.host, summary, cost_ns)]

@@ -95,12 +95,13 @@ DOM0_PARAMETERS = {
     "period": 1000 * MILLISECOND_NS,
     "priority": 1,
     "extratime": 1,
-    "weight": default_of("weight"),
+    "weight": 1,
     "cap": default_of("cap"),
 }
 """dom0 lives on extra time, and idles during a window. The budget is a trifle and comes first, so
 that it is soon used up: a VCPU that waits with budget gets no extra time, and under the periodic
-server with budgets of 100 % dom0 would wait for ever."""
+server with budgets of 100 % dom0 would wait for ever. Its weight is the least: it wakes now and
+then, and the share of a domain that does so is nobody else's."""
 
 LEAD_S = 2
 """From the giving of a run to its start, at least: for what dom0 does."""
