@@ -227,6 +227,7 @@ def test_get_as_tables(sched: Path) -> None:
     assert "a-name-tha" in text
     assert "other" not in text
     assert "quantum 0 (0: event-driven), time-slice 30 ms" in text
+    assert "accounting-phase 0\n" in text
     assert "1234.567 us" in run(sched, "get", "control").stdout
 
 
@@ -244,6 +245,7 @@ def test_get_as_json(sched: Path) -> None:
         "time_slice_ns": 30_000_000,
         "tick_ns": 10_000_000,
         "accounting_ns": 30_000_000,
+        "accounting_phase_ns": 0,
         "decisions": 7,
         "switches": 0,
         "timers": 0,

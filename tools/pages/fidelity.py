@@ -2,8 +2,9 @@
 
 .venv/bin/python tools/pages/fidelity.py [--hosts N] [--seed SEED] [--kept] [POLICY ...]
 
-Each host runs under one policy; the policies take turns. The hosts of one policy share a boot. What
-came of a host is kept in out/fidelity-hosts, and a host that is there is not run again. `--kept`
+Each host runs under one policy; the policies take turns. It runs twice: its tasks are released
+together at time 0, or each at a time of its own. The hosts of one policy share a boot. What came
+of a host is kept in out/fidelity-hosts, and a host that is there is not run again. `--kept`
 runs none, and writes the page of all that are there.
 """
 
@@ -49,6 +50,9 @@ WEIGHTS = 768
 PERIODS_MS = (10, 20, 25, 40, 50)
 TASK_PERIODS_MS = (20, 25, 40, 50, 80, 100, 200)
 
+APART = "-apart"
+"""In names of what belongs to hosts whose tasks are released apart."""
+
 MISS_POINTS = 2.0
 SAME_PERCENT = 95.0
 
@@ -91,6 +95,8 @@ class Found:
 
     policy: str
     seed: int
+    apart: bool
+    """Whether tasks are released apart, and not together."""
     load_percent: float
     miss_points: list[float]
     """By domain: the miss ratio on Xen less that of the simulator."""
@@ -107,10 +113,18 @@ def shares(draw: random.Random, count: int) -> list[float]:
 
 
 def text(
-    seed: int, policy: str, load_percent: tuple[float, float] = LOAD_PERCENT
+    seed: int,
+    policy: str,
+    load_percent: tuple[float, float] = LOAD_PERCENT,
+    *,
+    apart: bool = False,
 ) -> tuple[str, float]:
-    """A host file, and its load in percent, which is drawn between two values."""
+    """A host file, and its load in percent, which is drawn between two values.
+
+    With `apart` the first job of each task is released within its period, at whole microseconds.
+    """
     draw = random.Random(seed)  # noqa: S311 - hosts, not secrets
+    offsets = random.Random(f"offsets of {seed}")  # noqa: S311 - so that all else is the same
     load = draw.uniform(*load_percent) / 100
     lines = [
         f'duration = "{DURATION_S} s"',
@@ -139,17 +153,24 @@ def text(
                 f'cost = "{cost_us} us"',
                 f'period = "{task_period_us} us"',
             ]
+            if apart:
+                lines.append(f'offset = "{offsets.randrange(task_period_us)} us"')
     return "\n".join(lines) + "\n", 100 * total
 
 
-def run(policy: str, seeds: list[int]) -> None:
+def kept(policy: str, seed: int, *, apart: bool) -> Path:
+    """Where is kept what came of a host."""
+    return OUTPUT / f"{policy}-{seed}{APART * apart}.json"
+
+
+def run(policy: str, seeds: list[int], *, apart: bool = False) -> None:
     """Runs hosts on one boot and in the simulator, and keeps what came of each."""
-    texts = {f"host-{seed}": text(seed, policy) for seed in seeds}
+    texts = {f"host-{seed}": text(seed, policy, apart=apart) for seed in seeds}
     hosts = {
         name: Host(written.encode(), f"{name}.toml").resolve([])
         for name, (written, _) in texts.items()
     }
-    directory = OUTPUT / f"boot-{policy}"
+    directory = OUTPUT / f"boot-{policy}{APART * apart}"
     shutil.rmtree(directory, ignore_errors=True)
     xen, sim = Xen(), of("sim")
     runs = boot.boot(hosts, xen.executor(), directory, lambda line: print(line, file=sys.stderr))
@@ -163,6 +184,7 @@ def run(policy: str, seeds: list[int]) -> None:
         found = Found(
             policy,
             seed,
+            apart,
             texts[name][1],
             [
                 100 * (theirs.miss_ratio - ours.miss_ratio)
@@ -170,7 +192,7 @@ def run(policy: str, seeds: list[int]) -> None:
             ],
             100 * agreement["same_ratio"],
         )
-        (OUTPUT / f"{policy}-{seed}.json").write_text(json.dumps(asdict(found)))
+        kept(policy, seed, apart=apart).write_text(json.dumps(asdict(found)))
         print(found, file=sys.stderr)
 
 
@@ -220,11 +242,11 @@ def run_all(policies: list[str], hosts: int, first_seed: int) -> list[Path]:
     for number in range(hosts):
         turns[policies[number % len(policies)]].append(first_seed + number)
     paths: list[Path] = []
-    for policy, seeds in turns.items():
-        kept = {seed: OUTPUT / f"{policy}-{seed}.json" for seed in seeds}
-        if missing := [seed for seed, path in kept.items() if not path.is_file()]:
-            run(policy, missing)
-        paths += kept.values()
+    for apart, (policy, seeds) in itertools.product((False, True), turns.items()):
+        of_seeds = {seed: kept(policy, seed, apart=apart) for seed in seeds}
+        if missing := [seed for seed, path in of_seeds.items() if not path.is_file()]:
+            run(policy, missing, apart=apart)
+        paths += of_seeds.values()
     return paths
 
 

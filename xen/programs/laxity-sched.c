@@ -385,17 +385,24 @@ static struct target parse_target(const char *word)
     return target;
 }
 
+/* The width of a terminal. */
+#define LINE_COLUMNS 79
+
 static void print_pool(const struct pool *pool, const struct laxity_op *op)
 {
-    const char *separator = " ";
+    size_t column = 0;
 
     printf("Pool %u (%s): %s on CPUs %s\n", pool->id, name_or_dash(pool->name), op->policy,
            cpus_text(pool->cpus));
     for (size_t i = 0; i < LENGTH(keys); i++)
         if (keys[i].of_pool && keys[i].kind != POLICY) {
-            printf("%s %s %s%s", separator, keys[i].name, key_text(&keys[i], op),
-                   key_value(&keys[i], op) ? "" : keys[i].rule);
-            separator = ",";
+            /* A rule that is not a further condition says what 0 means. */
+            bool is_meaning = !key_value(&keys[i], op) && *keys[i].rule == ' ';
+            char *one = text(" %s %s%s", keys[i].name, key_text(&keys[i], op),
+                             is_meaning ? keys[i].rule : "");
+            bool fits = column + strlen(one) < LINE_COLUMNS;
+            printf("%s%s", !column ? " " : fits ? "," : ",\n ", one);
+            column = (fits ? column : 0) + strlen(one) + 1;
         }
     putchar('\n');
     printf("  %" PRIu64 " decisions, %" PRIu64 " switches, %" PRIu64 " timers, %" PRIu64
