@@ -276,8 +276,8 @@ static struct laxity_parameters some_parameters(struct storm *storm)
 
 static struct laxity_settings some_settings(struct storm *storm)
 {
-    int64_t tick_ns = 1 + take_below(storm, 10);
-    int64_t accounting_ns = tick_ns * (1 + take_below(storm, 4));
+    uint32_t tick_ns = 1 + take_below(storm, 10);
+    uint32_t accounting_ns = tick_ns * (1 + take_below(storm, 4));
     struct laxity_settings settings = {
         .quantum_ns = take_below(storm, 2) ? take_below(storm, 8) : 0,
         .time_slice_ns = 1 + take_below(storm, 30),
@@ -801,7 +801,14 @@ static void check_dump(struct storm *storm)
 static void start(struct storm *storm)
 {
     const struct laxity_policy *policy = policies[take_below(storm, POLICIES)].policy;
-    struct laxity_settings settings = {0, 30, 10, 30, 4, 2, take_below(storm, 4)};
+    struct laxity_settings settings = {
+        .time_slice_ns = 30,
+        .tick_ns = 10,
+        .accounting_ns = 30,
+        .jiffy_ns = 4,
+        .base_slice_ns = 2,
+        .run_queue_cpus = take_below(storm, 4),
+    };
 
     storm->cpus = 1 + take_below(storm, CPUS);
     /* With the other, waits of 2 ms and whole seconds come and go. */

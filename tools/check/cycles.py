@@ -53,7 +53,17 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("substrates.substrate",),
         ("resolved", "sweep", "voice"),
         ("results", "tracefile", "workers"),
-        ("bound", "directory", "extras", "lab", "namespaces", "notebook", "programs", "shell", "tracefs"),
+        (
+            "bound",
+            "directory",
+            "extras",
+            "lab",
+            "namespaces",
+            "notebook",
+            "programs",
+            "shell",
+            "tracefs",
+        ),
         ("substrates.names",),
         (
             "_core",
