@@ -36,17 +36,19 @@ RECORD = np.dtype(
 )
 """The layout of a record in the file (crates/laxity-trace)."""
 
-KINDS = (
-    *("release", "complete", "execute", "wake", "block", "run", "stop", "schedule"),
-    *("replenish", "exhaust", "budget", "migrate", "class"),
-    *("hop", "spent", "packet", "message", "outage"),
-)
+KINDS = tuple(_core.trace_kinds())
 """By their numbers, from 1."""
+
+
+def number_of(kind: str) -> int:
+    """Returns the number of a kind, as records have it."""
+    return 1 + KINDS.index(kind)
+
 
 NONE = 0xFFFF
 """In `cpu`, `domain` and `vcpu`."""
 
-JOB_KINDS = (1, 2, 3)
+JOB_KINDS = tuple(map(number_of, ("release", "complete", "execute")))
 """Their argument is a job: the task's place in its domain above the job's number."""
 
 JOB_NUMBER_BITS = 40

@@ -64,8 +64,8 @@ CPUS_TRIED_MAX = 8
 """Other CPUs that are tried for a domain."""
 
 WAY_ENDS: dict[What, int] = {
-    "packet": tracefile.KINDS.index("packet") + 1,
-    "message": tracefile.KINDS.index("message") + 1,
+    "packet": tracefile.number_of("packet"),
+    "message": tracefile.number_of("message"),
 }
 """The numbers of the records that end the way of a late or lost packet or message."""
 

@@ -101,7 +101,7 @@ def test_kinds_have_their_names(trace: Path) -> None:
     numbers = tracefile.records(trace)["kind"]
     assert counts
     for count in counts:
-        number = tracefile.KINDS.index(count["kind"]) + 1
+        number = tracefile.number_of(count["kind"])
         assert (numbers == number).sum() == count["a"], count["kind"]
 
 

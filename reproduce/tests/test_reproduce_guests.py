@@ -25,7 +25,7 @@ def trace(*events: tuple[int, str, int]) -> Path:
     """A trace of domain 0; an event is its time in us, kind and argument."""
     path = Path(str(len(TRACES)))
     records = [
-        (time_us * US, argument, 0, 0, 0, tracefile.KINDS.index(kind) + 1, 0)
+        (time_us * US, argument, 0, 0, 0, tracefile.number_of(kind), 0)
         for time_us, kind, argument in events
     ]
     TRACES[path] = np.array(records, tracefile.RECORD)

@@ -92,7 +92,7 @@ def test_queue_metrics_of_a_trace_by_hand() -> None:
     records = np.zeros(len(steps) + 1, tracefile.RECORD)
     for record, (time_ns, kind, argument) in zip(records, steps, strict=False):
         record["time_ns"], record["argument"] = time_ns, argument
-        record["kind"], record["domain"] = tracefile.KINDS.index(kind) + 1, 2
+        record["kind"], record["domain"] = tracefile.number_of(kind), 2
     found = queues.runs(records, 2, 0)
     assert found.queued_ns.tolist() == [0, 15, 30]
     assert found.started_ns.tolist() == [5, 20, 40]

@@ -35,7 +35,7 @@ OUTPUT = fidelity.ROOT / "out" / "arrivals"
 def arrivals(trace: Path) -> int:
     """How often a VCPU got a CPU on which another one, or none, was before."""
     records = tracefile.records(trace)
-    kinds = [1 + tracefile.KINDS.index(kind) for kind in ("run", "block")]
+    kinds = [tracefile.number_of(kind) for kind in ("run", "block")]
     records = records[np.isin(records["kind"], kinds)]
     runs = np.flatnonzero(records["kind"] == kinds[0])
     domains = records["domain"]

@@ -257,7 +257,7 @@ def cost_of(policy: str, placing: str, cpus: int) -> Cost:
 def moves(trace: Path) -> int:
     """How often a VCPU ran on another CPU than the last time."""
     records = tracefile.records(trace)
-    runs = records[records["kind"] == 1 + tracefile.KINDS.index("run")]
+    runs = records[records["kind"] == tracefile.number_of("run")]
     last: dict[int, int] = {}
     count = 0
     for domain, cpu in zip(runs["domain"].tolist(), runs["cpu"].tolist(), strict=True):

@@ -359,6 +359,12 @@ fn write_text(py: Python<'_>, trace: &str, out: &str) -> PyResult<()> {
     })
 }
 
+/// The words for the kinds of records, in the order of their numbers, from 1.
+#[pyfunction]
+fn trace_kinds() -> Vec<&'static str> {
+    laxity_trace::Kind::ALL.map(laxity_trace::Kind::name).into()
+}
+
 /// What a trace says about its run before its first record, as JSON.
 #[pyfunction]
 fn trace_metadata(trace: &str) -> PyResult<String> {
@@ -471,6 +477,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(fleet::is_fleet, module)?)?;
     module.add_function(wrap_pyfunction!(write_perfetto, module)?)?;
     module.add_function(wrap_pyfunction!(write_text, module)?)?;
+    module.add_function(wrap_pyfunction!(trace_kinds, module)?)?;
     module.add_function(wrap_pyfunction!(trace_metadata, module)?)?;
     module.add_function(wrap_pyfunction!(timeline, module)?)?;
     module.add_function(wrap_pyfunction!(timeline_levels, module)?)?;

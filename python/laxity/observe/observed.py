@@ -122,7 +122,7 @@ def _tasks(metadata: Metadata) -> list[list[TaskMetadata]]:
 def _completions(trace: Path, shape: list[list[bytes]]) -> list[list[bytes]]:
     """When the jobs of a trace were complete, by domain and task; `shape` has as many of each."""
     records = tracefile.records(trace)
-    complete = records[records["kind"] == tracefile.KINDS.index("complete") + 1]
+    complete = records[records["kind"] == tracefile.number_of("complete")]
     tasks = complete["argument"] >> tracefile.JOB_NUMBER_BITS
     numbers = complete["argument"] & ((1 << tracefile.JOB_NUMBER_BITS) - 1)
     completions: list[list[bytes]] = []

@@ -32,7 +32,7 @@ CREDIT_PERIOD_NS = 30_000_000
 
 GUESSES_MAX = 6
 
-COMPLETE = tracefile.KINDS.index("complete") + 1
+COMPLETE = tracefile.number_of("complete")
 
 
 WAITS = 4

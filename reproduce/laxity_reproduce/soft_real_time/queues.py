@@ -27,9 +27,7 @@ STREAMS = ("calls.streams=240", "calls.through-media-server=0")
 
 CLASSES = ("boost", "under", "over")
 
-WAKE, RUN, STOP, CLASS = (
-    1 + tracefile.KINDS.index(kind) for kind in ("wake", "run", "stop", "class")
-)
+WAKE, RUN, STOP, CLASS = (tracefile.number_of(kind) for kind in ("wake", "run", "stop", "class"))
 
 ALIKE = 0.25
 """Products of UC and UT that differ by no more are "roughly the same"."""

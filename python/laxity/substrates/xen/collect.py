@@ -159,7 +159,7 @@ def _accounting_phase_ns(host: ResolvedHost, trace: Path) -> int | None:
     if not TABLE[host["policy"]].uses("accounting-phase"):
         return None
     records = tracefile.records(trace)
-    times_ns = records["time_ns"][records["kind"] == 1 + tracefile.KINDS.index("replenish")]
+    times_ns = records["time_ns"][records["kind"] == tracefile.number_of("replenish")]
     if not len(times_ns):
         return None
     accounting_ns = host["settings"]["accounting_ns"]
@@ -177,7 +177,7 @@ def _begin_late_ns(host: ResolvedHost, trace: Path) -> list[int]:
     if not TABLE[host["policy"]].uses("accounting-phase"):
         return []
     records = tracefile.records(trace)
-    wakes = records[records["kind"] == 1 + tracefile.KINDS.index("wake")]
+    wakes = records[records["kind"] == tracefile.number_of("wake")]
     found = []
     for number, domain in enumerate(host["domains"]):
         first_ns = min((task["offset_ns"] for task in domain["tasks"]), default=0)

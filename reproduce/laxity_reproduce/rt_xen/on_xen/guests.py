@@ -18,7 +18,7 @@ LATE_NS = 100_000
 """How much later than its tick a guest may wake for it."""
 
 RELEASE, COMPLETE, WAKE, BLOCK, RUN, STOP, SCHEDULE, REPLENISH = (
-    tracefile.KINDS.index(kind) + 1
+    tracefile.number_of(kind)
     for kind in ("release", "complete", "wake", "block", "run", "stop", "schedule", "replenish")
 )
 
