@@ -145,8 +145,10 @@ POOL = {
 
 
 RESTORED = [
-    "laxity-sched set --pool 0 policy=polling quantum=5 time-slice=6 tick=7 "
-    + "accounting=8 accounting-phase=3",
+    (
+        "laxity-sched set --pool 0 policy=polling quantum=5 time-slice=6 tick=7 accounting=8 "
+        "accounting-phase=3"
+    ),
     "laxity-sched set Domain-0 budget=1 period=2 laxity=0 priority=9 extratime=1 weight=4 cap=0",
     "laxity-sched set Domain-0/0 budget=1 period=2 laxity=0 priority=3 extratime=1 weight=4 cap=0",
 ]
