@@ -403,7 +403,7 @@ def schedule_calls() -> list[Calls]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def _bandwidth_bench(name: str, words: list[str], **variables: str) -> str:
+def _bandwidth_bench(name: str, words: list[str]) -> str:
     command = ["cargo", "bench", "--quiet", "--package", "laxity-bandwidth", "--bench", name]
     done = subprocess.run(  # noqa: S603 - words of ours
         [*command, "--", *words],
@@ -411,7 +411,6 @@ def _bandwidth_bench(name: str, words: list[str], **variables: str) -> str:
         check=True,
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | variables,
     )
     return done.stdout
 
@@ -428,12 +427,9 @@ class Allocation:
 def allocations() -> list[Allocation]:
     """What the benchmark of the allocator finds, from 10 to 100,000 claims."""
     found: dict[str, dict[int, float]] = {}
-    with tempfile.TemporaryDirectory() as home:
-        _bandwidth_bench("allocate", ["--noplot"], CRITERION_HOME=home)
-        for path in Path(home, "allocate").glob("*/*/new/estimates.json"):
-            sharing, claims = path.parts[-4:-2]
-            ns = json.loads(path.read_text())["median"]["point_estimate"]
-            found.setdefault(sharing, {})[int(claims)] = ns / 1000
+    for line in _bandwidth_bench("allocate", []).splitlines():
+        timed = json.loads(line)
+        found.setdefault(timed["sharing"], {})[timed["claims"]] = timed["median_ns"] / 1000
     return [Allocation(sharing, dict(sorted(us.items()))) for sharing, us in sorted(found.items())]
 
 
