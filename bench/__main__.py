@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from laxity.plots import style
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from bench import measure, page
 
@@ -414,6 +415,10 @@ def _figure(vcpu_curves: list[Curve], task_curves: list[Curve]) -> Figure:
             axes.plot(curve.sizes, curve.event_ns, marker="o", label=curve.policy)
         axes.set_xscale("log")
         axes.set_yscale("log")
+        plain = FuncFormatter(lambda value, _: f"{value:,.0f}")
+        axes.xaxis.set_major_formatter(plain)
+        for set_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+            set_formatter(plain)
         axes.set_xlabel(size)
         axes.set_ylabel("ns an event")
         axes.grid(visible=True, which="both", alpha=0.3)
