@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 __version__: str
 
+LATE_NS_MAX: int
 LOST: int
 HOST_FILE_BYTES_MAX: int
 """In place of a packet's time of arrival."""

@@ -503,6 +503,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(schemas::observation_schema, module)?)?;
     module.add_function(wrap_pyfunction!(schemas::media_schema, module)?)?;
     module.add("HOST_FILE_BYTES_MAX", laxity_config::FILE_BYTES_MAX)?;
+    module.add("LATE_NS_MAX", laxity_trace::LATE_NS_MAX)?;
     module.add("LOST", laxity_run::LOST)?;
     module.add("TIME_NS_MAX", laxity_sim::TIME_NS_MAX)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

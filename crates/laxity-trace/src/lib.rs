@@ -52,8 +52,8 @@ mod timeline;
 mod writer;
 
 pub use agreement::{
-    Agreement, AgreementError, DISAGREEMENTS_MAX, Disagreement, DomainAgreement, Quantiles,
-    SHIFT_NS_MAX, TaskAgreement, agreement,
+    Agreement, AgreementError, DISAGREEMENTS_MAX, Disagreement, DomainAgreement, LATE_NS_MAX,
+    Quantiles, SHIFT_NS_MAX, TaskAgreement, agreement,
 };
 pub use diff::{DiffError, Difference, FirstDifference, KindCount, MetadataDifference, diff};
 pub use error::TraceError;

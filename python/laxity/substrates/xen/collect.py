@@ -51,9 +51,6 @@ BUFFERS = "trace.bin"
 CALLS = "calls.json"
 PACKETS = "packets"
 
-BEGIN_LATE_NS_MAX = 100_000
-"""A guest that wakes later than that wakes for something else, or waited for a CPU."""
-
 SUMMARY = ".summary.json"
 
 SUBSTRATE = "xen"
@@ -173,6 +170,7 @@ def _begin_late_ns(host: ResolvedHost, trace: Path) -> list[int]:
 
     Xen wakes the guests whose timers end at one instant one after the other, in an order that the
     timers' queue has. Where VCPUs of a class wait first in, first out, that is the order of turns.
+    A guest that wakes later than `LATE_NS_MAX` wakes for something else.
     """
     if not TABLE[host["policy"]].uses("accounting-phase"):
         return []
@@ -182,7 +180,7 @@ def _begin_late_ns(host: ResolvedHost, trace: Path) -> list[int]:
     for number, domain in enumerate(host["domains"]):
         first_ns = min((task["offset_ns"] for task in domain["tasks"]), default=0)
         late_ns = wakes["time_ns"][wakes["domain"] == number] - first_ns
-        late_ns = late_ns[(late_ns >= 0) & (late_ns < BEGIN_LATE_NS_MAX)]
+        late_ns = late_ns[(late_ns >= 0) & (late_ns <= _core.LATE_NS_MAX)]
         found.append(int(late_ns.min()) if domain["tasks"] and len(late_ns) else 0)
     return found
 
