@@ -554,13 +554,10 @@ impl Instance {
     }
 
     /// Takes the oldest request, in the order in which the policy made them.
-    #[inline]
+    #[inline(always)]
     pub fn take_requests(&mut self, mut each: impl FnMut(Request)) {
         // SAFETY: the mailbox lives as long as `self`, and no callback runs meanwhile.
         let requests = unsafe { &mut (*self.mailbox).requests };
-        if requests.is_empty() {
-            return;
-        }
         for &request in requests.iter() {
             each(request);
         }

@@ -20,6 +20,8 @@ pub struct Timers {
     /// two children.
     entries: Box<[Entry]>,
     leaves: usize,
+    /// The root once more: it is read far more often than it changes.
+    first: Entry,
 }
 
 impl Timers {
@@ -40,6 +42,7 @@ impl Timers {
             entries[node] = entries[2 * node];
         }
         Timers {
+            first: entries[1],
             entries: entries.into(),
             leaves,
         }
@@ -55,16 +58,20 @@ impl Timers {
         };
         self.entries[node] = winner;
         while node > 1 {
+            // Which of two is earlier nobody can predict, so the choice is made without a branch. The lower slot
+            // is the left child, the even node.
             let other = self.entries[node ^ 1];
-            // The lower slot is the left child, the even node.
             let other_is_left = node & 1 == 1;
-            if other.time_ns < winner.time_ns || (other_is_left && other.time_ns == winner.time_ns)
-            {
-                winner = other;
-            }
+            let other_wins = (other.time_ns < winner.time_ns)
+                | (other_is_left & (other.time_ns == winner.time_ns));
+            winner = Entry {
+                time_ns: std::hint::select_unpredictable(other_wins, other.time_ns, winner.time_ns),
+                slot: std::hint::select_unpredictable(other_wins, other.slot, winner.slot),
+            };
             node /= 2;
             self.entries[node] = winner;
         }
+        self.first = winner;
     }
 
     /// When the slot is due.
@@ -76,8 +83,7 @@ impl Timers {
     /// The earliest slot, and when it is due; of those due at the same time, the lowest.
     #[inline]
     pub fn first(&self) -> (i64, usize) {
-        let first = self.entries[1];
-        (first.time_ns, first.slot as usize)
+        (self.first.time_ns, self.first.slot as usize)
     }
 
     /// The first slot, if it is due.

@@ -499,11 +499,14 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
 
     /// The guest tells on what the VCPU works next, if that is something else than before: a job, or a tick, which
     /// comes before all jobs and makes the job that waits for it no less urgent.
-    #[inline]
+    #[inline(always)]
     pub(super) fn tell(&mut self, index: usize, now: i64) {
-        if !self.policy_listens {
-            return;
+        if self.policy_listens {
+            self.tell_policy(index, now);
         }
+    }
+
+    fn tell_policy(&mut self, index: usize, now: i64) {
         let vcpu = &mut self.vcpus[index];
         let first = vcpu.ready.first().map(|rank| vcpu.tasks[rank as usize]);
         let first = first.map(|task| (task, self.tasks[task as usize].current));
@@ -544,6 +547,12 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
     /// One round of decisions: the CPUs that are pending, by number. The time tells where the round begins, so that
     /// where several CPUs are called at once it is not always the same one that comes first.
     fn decide(&mut self, now: i64) {
+        if self.host.cpus == 1 {
+            // With one CPU there is nothing to divide, and the division is a good part of a round's cost.
+            self.pending.words[0] = 0;
+            self.pending.any = false;
+            return self.schedule(0, now);
+        }
         let first = now as u64 % u64::from(self.host.cpus);
         let (word, below) = (first as usize / 64, (1 << (first % 64)) - 1);
         self.decide_in(word, !below, now);

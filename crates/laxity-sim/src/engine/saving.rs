@@ -20,6 +20,9 @@ impl Saving {
     /// A CPU is about to decide: it may take those that are saved by now.
     #[inline]
     pub fn finish(&mut self, policy: &mut Instance, now: i64) {
+        if self.vcpus.is_empty() {
+            return;
+        }
         self.vcpus.retain(|&(saved_ns, vcpu)| {
             if saved_ns <= now {
                 policy.saved(vcpu);
