@@ -218,21 +218,37 @@ static void unlock(void)
     __sync_lock_test_and_set(&state.lock, 0);
 }
 
+/* How many CPUs a loop takes: the verifier goes through a loop of C as often as it turns, and
+ * through the function of bpf_loop once or twice. */
+static uint32_t cpus_of_loop(void)
+{
+    return state.cpus < SCX_CPUS_MAX ? (uint32_t)state.cpus : SCX_CPUS_MAX;
+}
+
+/* What others had of the CPUs of a set. */
+struct stolen {
+    uint64_t cpus;
+    int64_t for_ns;
+};
+
+static long tell_if_stolen(uint64_t cpu, struct stolen *stolen)
+{
+    if (stolen->cpus & SCX_BIT(cpu))
+        policy_steal(state.instance, cpu, stolen->for_ns);
+    return 0;
+}
+
 /* Tells the policy for how long others have had CPUs in the turns of VCPUs. The verifier looks at
  * it once, by itself. */
 __attribute__((noinline)) uint64_t tell_stolen(int64_t now)
 {
     struct scx_requests __arena *requests = requests_of_policy();
-    uint64_t stolen = requests->stolen;
-    int64_t for_ns = now - requests->stolen_ns;
+    struct stolen stolen = {requests->stolen, now - requests->stolen_ns};
 
     USES_ARENA();
     requests->stolen_ns = now;
-    if (!stolen)
-        return 0;
-    for (uint32_t cpu = 0; cpu < SCX_CPUS_MAX && cpu < state.cpus; cpu++)
-        if (stolen & SCX_BIT(cpu))
-            policy_steal(state.instance, cpu, for_ns);
+    if (stolen.cpus)
+        bpf_loop(cpus_of_loop(), tell_if_stolen, &stolen, 0);
     return 0;
 }
 
@@ -272,6 +288,13 @@ static void settle_cpu(uint32_t cpu)
     bpf_timer_start(&alarm->timer, (uint64_t)at_ns, TIMER_ABSOLUTE);
 }
 
+static long settle_if_changed(uint64_t cpu, uint64_t *changed)
+{
+    if (*changed & SCX_BIT(cpu))
+        settle_cpu((uint32_t)cpu);
+    return 0;
+}
+
 /* The same for all CPUs of which something was asked. The verifier looks at it once, by itself. */
 __attribute__((noinline)) uint64_t settle(void)
 {
@@ -280,9 +303,7 @@ __attribute__((noinline)) uint64_t settle(void)
 
     USES_ARENA();
     requests->changed = 0;
-    for (uint32_t cpu = 0; cpu < SCX_CPUS_MAX && cpu < state.cpus; cpu++)
-        if (changed & SCX_BIT(cpu))
-            settle_cpu(cpu);
+    bpf_loop(cpus_of_loop(), settle_if_changed, &changed, 0);
     return 0;
 }
 
