@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 HERE = [policy for policy in TABLE.values() if policy.own_of is None and "kvm" in policy.substrates]
-EVENTS = int(os.environ.get("LAXITY_SCX_EVENTS", "3000"))
+EVENTS = int(os.environ.get("LAXITY_SCX_EVENTS", "30000"))
 SEED = int(os.environ.get("LAXITY_SEED", "1"))
 
 
