@@ -58,8 +58,8 @@ impl Timers {
         };
         self.entries[node] = winner;
         while node > 1 {
-            // Which of two is earlier nobody can predict, so the choice is made without a branch. The lower slot
-            // is the left child, the even node.
+            // The choice is made without a branch, since the processor cannot predict which of two is earlier.
+            // The lower slot is the left child, the even node.
             let other = self.entries[node ^ 1];
             let other_is_left = node & 1 == 1;
             let other_wins = (other.time_ns < winner.time_ns)
