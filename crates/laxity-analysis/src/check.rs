@@ -481,12 +481,13 @@ fn server_of(host: &Host, place: &Place) -> Server {
 
 /// Whether analysis has bounds for hosts under the policy, other than where no VCPU waits for budget.
 pub fn has_bounds(policy: Policy) -> bool {
-    policy.has_budgets() && (!policy.is_model() || policy == Policy::Rtds)
+    policy.is_partitioned() || policy == Policy::Rtds
 }
 
 /// The part of a host that analysis has no bound for.
 fn beyond_analysis(host: &Host) -> Option<String> {
-    if host.policy.is_model() && !has_bounds(host.policy) {
+    let is_unknown = host.policy.is_model() || host.policy.is_global();
+    if is_unknown && !has_bounds(host.policy) {
         return Some(format!(
             "analysis has no bound for the policy {}",
             host.policy.name()
