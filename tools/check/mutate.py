@@ -2298,6 +2298,14 @@ MUTATIONS += [
         directory=ANALYSIS,
     ),
     Mutation(
+        "analysis-density-of-all",
+        "servers.rs",
+        "return sum <= self.cpus * ONE - (self.cpus - 1) * most;",
+        "return sum <= self.cpus * ONE - 0 * most;",
+        "slices with one order for all CPUs need not be in time although they are all CPUs together",
+        directory=ANALYSIS,
+    ),
+    Mutation(
         "analysis-slack-of-all",
         "cluster.rs",
         "if !server.cpu_bound || ",
@@ -2476,7 +2484,7 @@ def tests_of(target: Path, directory: str, policy_tests: Tests) -> Tests:  # noq
     # built for all other tests; a package alone would have others, and build them once more.
     of_all = [*cargo, "--workspace"]
     if directory == ANALYSIS:
-        return {"rtds": [*of_all, "--test", "rtds"]}
+        return {"clusters": [*of_all, "--test", "clusters"]}
     if directory in {WHY, OBSERVE}:
         package = Path(directory).parent.name
         own = [*cargo, "--package", package]
