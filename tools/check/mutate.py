@@ -41,6 +41,7 @@ POLICY_TESTS = {
     "stolen": "laxity-policy",
     "storm": "laxity-policy",
     "linux": "laxity-policy",
+    "one_order": "laxity-policy",
     "windows": "laxity-policy",
     "reference": "laxity-sim",
 }
@@ -442,7 +443,7 @@ MUTATIONS = [
         "    if (!first || heap_before(&global->place, &first->place) || key)\n        return;",
         "under global-sedf a VCPU whose period ends later gives its CPU up",
         quick=True,
-        by="reference",
+        by="one_order",
     ),
     Mutation(
         "global-never-begins",
@@ -450,7 +451,7 @@ MUTATIONS = [
         "    if (to)\n        global_migrate(instance, &vcpu->vcpu, to->cpu.number);",
         "    (void)to, (void)instance;",
         "a VCPU that leaves a CPU for another one belongs there",
-        by="reference",
+        by="one_order",
     ),
     Mutation(
         "global-idle-for-free",
@@ -2302,7 +2303,7 @@ MUTATIONS += [
         "servers.rs",
         "return sum <= self.cpus * ONE - (self.cpus - 1) * most;",
         "return sum <= self.cpus * ONE - 0 * most;",
-        "slices with one order for all CPUs need not be in time although they are all CPUs together",
+        "slices of all CPUs need not be in time although they are all CPUs together",
         directory=ANALYSIS,
     ),
     Mutation(
