@@ -2,7 +2,7 @@
 /*
  * A model of Linux's SCHED_DEADLINE: earliest deadline first over all CPUs, with a constant
  * bandwidth server for each thread. A VCPU is a thread; its runtime is `budget_ns`, and its
- * deadline is its period. docs/explanation/policies.md has the rules; global.h has the order of all
+ * deadline is its period. docs/explanation/policies.md has the rules; linux.h has the order of all
  * CPUs.
  *
  * A VCPU that has used up its runtime is throttled: it is not ready, and stands in `throttled`
@@ -12,7 +12,7 @@
  * depends on the VCPUs that are inactive when it pays, so the CPU's timer lets it pay at every
  * tick.
  */
-#include "global.h"
+#include "linux.h"
 
 struct deadline_vcpu {
     struct global_vcpu global; /* its key is the deadline */

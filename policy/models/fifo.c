@@ -2,9 +2,9 @@
 /*
  * A model of Linux's SCHED_FIFO: threads of priorities 1 to 99, 99 the highest. The threads of
  * highest priority run until they block. A VCPU is a thread. docs/explanation/policies.md has the
- * rules; global.h has the order of all CPUs.
+ * rules; linux.h has the order of all CPUs.
  */
-#include "global.h"
+#include "linux.h"
 
 static int64_t global_left_ns(const struct global_vcpu *vcpu)
 {

@@ -30,13 +30,10 @@ static void server_blocked(struct laxity_instance *instance, struct server_cpu *
                            struct server_vcpu *vcpu)
 {
     if (laxity_policy_of(instance) == &laxity_periodic) {
-        if (vcpu->queue != &cpu->run_queue)
-            return;
-        server_dequeue(vcpu);
-        server_enqueue_in_place(&cpu->ready_queue, vcpu);
+        server_stay_blocked(cpu, vcpu);
         return;
     }
-    server_dequeue(vcpu);
+    server_dequeue(cpu, vcpu);
     if (laxity_policy_of(instance) == &laxity_polling)
         fixed_period_drop(instance, vcpu);
 }
@@ -74,8 +71,8 @@ static void server_replenish(struct laxity_instance *instance, struct server_cpu
         if (laxity_policy_of(instance) == &laxity_polling && vcpu->left_ns > 0)
             vcpu->left_ns = 0;
         else if (laxity_policy_of(instance) == &laxity_periodic && vcpu->left_ns > 0 &&
-                 !vcpu->queue)
-            server_enqueue(cpu, &cpu->ready_queue, vcpu);
+                 !server_is_queued(vcpu))
+            server_enqueue_blocked(cpu, vcpu);
     }
     server_trace(instance, vcpu, LAXITY_EVENT_REPLENISH, vcpu->left_ns);
 }
@@ -93,8 +90,7 @@ static enum laxity_error fixed_period_add_vcpu(struct laxity_instance *instance,
         return error;
     base->parameters = *parameters;
     server_use(instance, cpu, now);
-    list_append(&cpu->members, &vcpu->member);
-    vcpu->due.order = cpu->next_order++;
+    server_join(cpu, vcpu);
     server_set_due(cpu, vcpu, now); /* the first budget */
     server_review(instance, cpu, now);
     return LAXITY_OK;
@@ -142,16 +138,18 @@ static void fixed_period_set_phase(struct laxity_instance *instance, struct laxi
 static void fixed_period_become_on(struct laxity_instance *instance, struct server_cpu *cpu,
                                    int64_t now)
 {
+    struct list *members = server_members(cpu);
+
     server_use(instance, cpu, now);
-    for (struct list *node = cpu->members.next; node != &cpu->members; node = node->next) {
-        struct server_vcpu *vcpu = laxity_container(node, struct server_vcpu, member);
+    for (struct list *node = members->next; node != members; node = node->next) {
+        struct server_vcpu *vcpu = server_member(node);
         if (server_is_active(cpu, vcpu))
             continue; /* what it keeps or loses is decided when it blocks */
-        server_dequeue(vcpu);
+        server_dequeue(cpu, vcpu);
         if (laxity_policy_of(instance) == &laxity_polling)
             fixed_period_drop(instance, vcpu);
         else if (laxity_policy_of(instance) == &laxity_periodic && vcpu->left_ns > 0)
-            server_enqueue(cpu, &cpu->ready_queue, vcpu);
+            server_enqueue_blocked(cpu, vcpu);
     }
     server_review(instance, cpu, now);
 }

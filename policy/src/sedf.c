@@ -30,8 +30,7 @@ static void server_blocked(struct laxity_instance *instance, struct server_cpu *
                            struct server_vcpu *vcpu)
 {
     (void)instance;
-    (void)cpu;
-    server_dequeue(vcpu);
+    server_dequeue(cpu, vcpu);
 }
 
 static void server_stopped(struct laxity_instance *instance, struct server_cpu *cpu,
@@ -46,9 +45,7 @@ static void server_stopped(struct laxity_instance *instance, struct server_cpu *
 static void sedf_set_deadline(struct server_cpu *cpu, struct server_vcpu *vcpu, int64_t deadline_ns)
 {
     server_set_due(cpu, vcpu, deadline_ns);
-    vcpu->place.key = deadline_ns;
-    if (vcpu->queue)
-        heap_update(vcpu->queue, &vcpu->place);
+    server_move(cpu, vcpu, deadline_ns);
 }
 
 /* A full slice, until the deadline. */
@@ -123,8 +120,7 @@ static enum laxity_error sedf_add_vcpu(struct laxity_instance *instance, struct 
         return error;
     base->parameters = *parameters;
     server_use(instance, cpu, now);
-    list_append(&cpu->members, &vcpu->member);
-    vcpu->due.order = cpu->next_order++;
+    server_join(cpu, vcpu);
     server_set_due(cpu, vcpu, now); /* the first slice */
     server_review(instance, cpu, now);
     return LAXITY_OK;

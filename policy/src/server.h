@@ -173,8 +173,9 @@ static inline bool server_is_active(const struct server_cpu *cpu, const struct s
 }
 
 /* Takes a VCPU from RunQ or RdyQ, if it is in one. */
-static inline void server_dequeue(struct server_vcpu *vcpu)
+static inline void server_dequeue(struct server_cpu *cpu, struct server_vcpu *vcpu)
 {
+    (void)cpu;
     if (vcpu->queue)
         heap_remove(vcpu->queue, &vcpu->place);
     vcpu->queue = NULL;
@@ -204,6 +205,72 @@ static inline void server_requeue(struct server_cpu *cpu, struct server_vcpu *vc
     vcpu->place.key = server_key(vcpu);
     vcpu->place.order = cpu->next_order++;
     heap_update(vcpu->queue, &vcpu->place);
+}
+
+/* Whether the VCPU is in RunQ or RdyQ. */
+static inline bool server_is_queued(const struct server_vcpu *vcpu)
+{
+    return vcpu->queue != NULL;
+}
+
+/* A VCPU with budget that is in no queue becomes eligible. */
+static inline void server_enqueue_eligible(struct server_cpu *cpu, struct server_vcpu *vcpu)
+{
+    server_enqueue(cpu, &cpu->run_queue, vcpu);
+}
+
+/* The budget of a blocked VCPU that is in no queue runs down from now on, when its turn comes. */
+static inline void server_enqueue_blocked(struct server_cpu *cpu, struct server_vcpu *vcpu)
+{
+    server_enqueue(cpu, &cpu->ready_queue, vcpu);
+}
+
+/* A VCPU blocks, and its budget runs down in its place from now on, if it has any. */
+static inline void server_stay_blocked(struct server_cpu *cpu, struct server_vcpu *vcpu)
+{
+    if (vcpu->queue != &cpu->run_queue)
+        return;
+    server_dequeue(cpu, vcpu);
+    server_enqueue_in_place(&cpu->ready_queue, vcpu);
+}
+
+/* The VCPU moves in its queue by a new key, but does not go behind its equals. */
+static inline void server_move(struct server_cpu *cpu, struct server_vcpu *vcpu, int64_t key)
+{
+    (void)cpu;
+    vcpu->place.key = key;
+    if (vcpu->queue)
+        heap_update(vcpu->queue, &vcpu->place);
+}
+
+/* A VCPU is added. Replenishments that are due together are served in the order of this. */
+static inline void server_join(struct server_cpu *cpu, struct server_vcpu *vcpu)
+{
+    list_append(&cpu->members, &vcpu->member);
+    vcpu->due.order = cpu->next_order++;
+}
+
+/* The VCPUs that were added, and the VCPU of a node of that list. */
+static inline struct list *server_members(struct server_cpu *cpu)
+{
+    return &cpu->members;
+}
+
+static inline struct server_vcpu *server_member(struct list *node)
+{
+    return laxity_container(node, struct server_vcpu, member);
+}
+
+/* The VCPU's guest has told nothing yet. */
+static inline void server_tell_nothing(struct server_vcpu *vcpu)
+{
+    vcpu->told_ns = vcpu->deadline_ns = LAXITY_NEVER;
+}
+
+/* Whether the server has something to serve while its VCPU is blocked. */
+static inline bool server_has_lead(const struct server_vcpu *vcpu)
+{
+    return vcpu->lead_count > 0;
 }
 
 static inline void server_leave_extra(struct server_vcpu *vcpu)
@@ -295,7 +362,7 @@ static inline void server_burn(struct laxity_instance *instance, struct server_c
 static inline void server_exhaust(struct laxity_instance *instance, struct server_cpu *cpu,
                                   struct server_vcpu *vcpu, int64_t now)
 {
-    server_dequeue(vcpu);
+    server_dequeue(cpu, vcpu);
     server_trace(instance, vcpu, LAXITY_EVENT_EXHAUST, 0);
     if (vcpu == cpu->burning)
         server_burn(instance, cpu, NULL, now);
@@ -442,7 +509,7 @@ static inline void server_use(struct laxity_instance *instance, struct server_cp
     } else if (SERVER_LENDS(instance)) {
         bool has_work = vcpu->lead_count || vcpu->is_urgent || vcpu == server_running(cpu);
         if (!has_work)
-            server_dequeue(vcpu);
+            server_dequeue(cpu, vcpu);
         if (!has_work || used_ns < passed_ns) /* it waits for an embedder that is late */
             server_burn(instance, cpu, NULL, now);
     }
@@ -646,7 +713,7 @@ static void server_remove_vcpu(struct laxity_instance *instance, struct laxity_v
     struct server_cpu *cpu = server_cpu_under(instance, base);
 
     server_use(instance, cpu, now);
-    server_dequeue(vcpu);
+    server_dequeue(cpu, vcpu);
     server_leave_extra(vcpu);
     server_leave_urgent(cpu, vcpu);
     server_set_due(cpu, vcpu, LAXITY_NEVER);
@@ -676,7 +743,7 @@ static void server_move_vcpu(struct laxity_instance *instance, struct laxity_vcp
     runs_down = !vcpu->queue                      ? NULL
                 : vcpu->queue == &from->run_queue ? &to->run_queue
                                                   : &to->ready_queue;
-    server_dequeue(vcpu);
+    server_dequeue(from, vcpu);
     server_set_due(from, vcpu, LAXITY_NEVER);
     list_remove(&vcpu->member);
 
@@ -727,7 +794,7 @@ static void server_wake(struct laxity_instance *instance, struct laxity_vcpu *ba
     if (base != cpu->cpu.current)
         server_unblocked(instance, cpu, vcpu, now);
     if (vcpu->queue == &cpu->ready_queue) {
-        server_dequeue(vcpu);
+        server_dequeue(cpu, vcpu);
         server_enqueue_in_place(&cpu->run_queue, vcpu);
     } else if (!vcpu->queue && vcpu->left_ns > 0) {
         server_enqueue(cpu, &cpu->run_queue, vcpu);

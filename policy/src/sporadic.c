@@ -56,9 +56,8 @@ static void server_blocked(struct laxity_instance *instance, struct server_cpu *
                            struct server_vcpu *vcpu)
 {
     (void)instance;
-    (void)cpu;
-    if (!vcpu->lead_count)
-        server_dequeue(vcpu); /* its server has nothing more to serve */
+    if (!server_has_lead(vcpu))
+        server_dequeue(cpu, vcpu); /* its server has nothing more to serve */
 }
 
 /* The pending replenishment at a place in the order of time. */
@@ -198,9 +197,8 @@ static enum laxity_error sporadic_add_vcpu(struct laxity_instance *instance,
     if (error)
         return error;
     base->parameters = *parameters;
-    vcpu->told_ns = vcpu->deadline_ns = LAXITY_NEVER;
-    list_append(&cpu->members, &vcpu->member);
-    vcpu->due.order = cpu->next_order++;
+    server_tell_nothing(vcpu);
+    server_join(cpu, vcpu);
     vcpu->left_ns = parameters->budget_ns;
     server_trace(instance, vcpu, LAXITY_EVENT_REPLENISH, vcpu->left_ns);
     return LAXITY_OK;
@@ -248,11 +246,11 @@ static enum laxity_error sporadic_set_vcpu(struct laxity_instance *instance,
     sporadic_update_due(cpu, vcpu);
     server_trace(instance, vcpu, LAXITY_EVENT_BUDGET, vcpu->left_ns);
 
-    if (vcpu->queue && vcpu->left_ns <= 0) {
+    if (server_is_queued(vcpu) && vcpu->left_ns <= 0) {
         server_exhaust(instance, cpu, vcpu, now);
-    } else if (!vcpu->queue && vcpu->left_ns > 0 && server_is_active(cpu, vcpu)) {
+    } else if (!server_is_queued(vcpu) && vcpu->left_ns > 0 && server_is_active(cpu, vcpu)) {
         server_leave_extra(vcpu);
-        server_enqueue(cpu, &cpu->run_queue, vcpu);
+        server_enqueue_eligible(cpu, vcpu);
     } else if (parameters->priority != before.priority) {
         server_requeue(cpu, vcpu);
     }
@@ -267,4 +265,6 @@ static enum laxity_error sporadic_set_vcpu(struct laxity_instance *instance,
                        .become = server_become
 
 const struct laxity_policy laxity_sporadic = {SPORADIC_OPERATIONS};
+#ifndef SERVER_IS_GLOBAL
 const struct laxity_policy laxity_lending = {SPORADIC_OPERATIONS, .tell = server_tell};
+#endif

@@ -346,6 +346,12 @@ static bool has_servers(const struct storm *storm)
     return !strcmp(family, "servers") || !strcmp(family, "deadlines");
 }
 
+/* Whether its CPUs and VCPUs are those of global_server.h. */
+static bool has_global_servers(const struct storm *storm)
+{
+    return !strcmp(policies[number_of(policy_of(storm))].family, "global");
+}
+
 static void add_vcpu(struct storm *storm, uint32_t place)
 {
     struct laxity_parameters parameters = some_parameters(storm);
@@ -487,8 +493,14 @@ static void set_phase(struct storm *storm, struct laxity_vcpu *vcpu)
     const struct server_vcpu *server = server_vcpu_of(vcpu);
     int64_t phase_ns = storm->now + (int64_t)take(storm) - 128,
             period_ns = vcpu->parameters.period_ns;
-    struct luggage before = luggage_of(storm, server), after;
+    struct luggage before, after;
     int64_t later_ns;
+
+    if (!has_servers(storm)) {
+        policy_of(storm)->set_phase(storm->instance, vcpu, phase_ns, storm->now);
+        return;
+    }
+    before = luggage_of(storm, server);
 
     policy_of(storm)->set_phase(storm->instance, vcpu, phase_ns, storm->now);
     after = luggage_of(storm, server);
@@ -735,7 +747,8 @@ static bool has_claim(const struct storm *storm, const char *state)
         return false;
     return strcmp(state, "without a CPU") && strcmp(state, "depleted") &&
            strcmp(state, "called another CPU") && strcmp(state, "throttled") &&
-           strcmp(state, "waits") && strcmp(state, "being saved");
+           strcmp(state, "waits") && strcmp(state, "being saved") && strcmp(state, "no budget") &&
+           strcmp(state, "RdyQ") && strcmp(state, "blocked");
 }
 
 /* What a model tells of a VCPU's budget or credits. */
@@ -745,6 +758,8 @@ static void check_model_line(const struct laxity_policy *policy, const char *sta
 
     if (policy == &laxity_rtds)
         check(is_depleted ? left_ns == 0 : left_ns > 0, "a VCPU in the wrong queue of rtds");
+    if (!strcmp(state, "next") && policy != &laxity_fifo && policy != &laxity_deadline)
+        check(left_ns > 0, "a server without budget has a CPU");
     if (policy == &laxity_credit2)
         check(left_ns >= -10 * LAXITY_MILLISECOND, "fewer credits than the least of credit2");
 }
@@ -772,7 +787,8 @@ static void check_shares(const struct storm *storm, const struct counter *counte
         const struct laxity_vcpu *vcpu = storm->vcpu[place];
         bool is_current = vcpu && storm->cpu[vcpu->cpu]->current == vcpu;
         bool waits = vcpu && vcpu->runnable && !storm->parked[place];
-        check(counter->lines[place] == (is_current || waits), "a VCPU is lost, or not gone");
+        bool is_told = has_global_servers(storm) ? vcpu != NULL : is_current || waits;
+        check(counter->lines[place] == is_told, "a VCPU is lost, or not gone");
     }
     /* One that is to move may be left to the CPU to which it goes. */
     if (s_parts_of(policy_of(storm)) & S_BIND)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from laxity import _core, files, substrates
 from laxity.errors import HostError, InputError, core_errors
-from laxity.policies import MODELS, POLICIES, SCHEDULER_S
+from laxity.policies import GLOBAL, MODELS, POLICIES, SCHEDULER_S
 from laxity.progress import silent
 from laxity.resolved import Resolved, overrides_of
 from laxity.results.check import Budget, Check
@@ -231,13 +231,13 @@ class Host:
         return fidelity.measure(host, substrates.of(a), substrates.of(b), Path(keep), say, progress)
 
     def policies(self, set: str | Iterable[str] = ()) -> list[str]:
-        """Laxity's policies that the file has parameters for, and the file's own."""
+        """Laxity's policies but the global ones that the file has parameters for, and its own."""
         overrides = overrides_of(set)
         own = self.resolved(overrides)["policy"]
         return [
             policy
             for policy in POLICIES
-            if (policy == own or policy not in MODELS)
+            if (policy == own or policy not in (*MODELS, *GLOBAL))
             and self._lacks_for(policy, overrides) is None
         ]
 
@@ -322,7 +322,7 @@ class Host:
         if len(dict.fromkeys(names)) < len(names):
             raise InputError("a policy is given twice", "write each policy once")
         lacks: dict[str, list[str]] = {}
-        laxitys = [policy for policy in POLICIES if policy not in MODELS]
+        laxitys = [policy for policy in POLICIES if policy not in (*MODELS, *GLOBAL)]
         for policy in laxitys if policies is None else names:
             why = self._lacks_for(policy, overrides)
             if why is not None:

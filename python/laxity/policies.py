@@ -101,6 +101,9 @@ MODELS = tuple(name for name, policy in TABLE.items() if policy.own_of is not No
 SCHEDULER_S = tuple(name for name, policy in TABLE.items() if policy.family == "scheduler-s")
 """Scheduler S, with more and more of its parts."""
 
+GLOBAL = tuple(name for name, policy in TABLE.items() if policy.family == "global")
+"""Servers and SEDF with one order for all CPUs."""
+
 BY_WEIGHT = tuple(name for name, policy in TABLE.items() if policy.uses("weight"))
 """Policies whose domains have weights and caps, and whose VCPUs go to other CPUs."""
 

@@ -32,6 +32,11 @@ Policy = Literal[
     "arinc653",
     "lending",
     "s-abll",
+    "global-deferrable",
+    "global-periodic",
+    "global-polling",
+    "global-sporadic",
+    "global-sedf",
 ]
 """The scheduling policies of `policy/`."""
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import EXAMPLES, HOST, HOST_FILES
 from laxity import _core
 from laxity.errors import InputError
-from laxity.policies import MODELS, SCHEDULER_S
+from laxity.policies import GLOBAL, MODELS, SCHEDULER_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,7 +137,7 @@ def test_no_run_misses_what_check_guarantees() -> None:
 
 def test_policies_are_those_that_have_their_parameters() -> None:
     host = laxity.Host.parse(HOST)
-    laxitys = [policy for policy in laxity.POLICIES if policy not in MODELS]
+    laxitys = [policy for policy in laxity.POLICIES if policy not in (*MODELS, *GLOBAL)]
     without = [policy for policy in laxitys if policy not in SCHEDULER_S]
     assert host.policies() == without
     assert host.policies("domain.control.laxity=10 us") == laxitys

@@ -22,10 +22,10 @@ import pytest
 from conftest import EXAMPLES, HOST, HOST_FILES, Laxity, commands
 from laxity import POLICIES, Host, InputError, _core, cli
 from laxity import directory as directories
-from laxity.policies import MODELS, SCHEDULER_S
+from laxity.policies import GLOBAL, MODELS, SCHEDULER_S
 from typer.testing import CliRunner
 
-WITHOUT_LAXITY = [policy for policy in POLICIES if policy not in (*SCHEDULER_S, *MODELS)]
+WITHOUT_LAXITY = [policy for policy in POLICIES if policy not in (*SCHEDULER_S, *MODELS, *GLOBAL)]
 """What the host file has parameters for."""
 
 COMMAND = [sys.executable, "-c", "from laxity.cli import main; main()"]

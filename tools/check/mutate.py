@@ -41,6 +41,7 @@ POLICY_TESTS = {
     "stolen": "laxity-policy",
     "storm": "laxity-policy",
     "linux": "laxity-policy",
+    "one_order": "laxity-policy",
     "windows": "laxity-policy",
     "reference": "laxity-sim",
 }
@@ -108,10 +109,10 @@ MUTATIONS = [
     Mutation(
         "polling-keeps",
         "fixed_period.c",
-        "    server_dequeue(vcpu);\n"
+        "    server_dequeue(cpu, vcpu);\n"
         "    if (laxity_policy_of(instance) == &laxity_polling)\n"
         "        fixed_period_drop(instance, vcpu);\n",
-        "    server_dequeue(vcpu);\n",
+        "    server_dequeue(cpu, vcpu);\n",
         "a polling server drops its budget when it blocks",
         quick=True,
         by="C",
@@ -165,9 +166,9 @@ MUTATIONS = [
     ),
     Mutation(
         "periodic-loses-place",
-        "fixed_period.c",
-        "        server_enqueue_in_place(&cpu->ready_queue, vcpu);\n        return;",
-        "        server_enqueue(cpu, &cpu->ready_queue, vcpu);\n        return;",
+        "server.h",
+        "    server_enqueue_in_place(&cpu->ready_queue, vcpu);\n}",
+        "    server_enqueue(cpu, &cpu->ready_queue, vcpu);\n}",
         "a blocked periodic server keeps its place among equals",
     ),
     Mutation(
@@ -207,7 +208,7 @@ MUTATIONS = [
     Mutation(
         "lends-free",
         "sporadic.c",
-        "    if (!vcpu->lead_count)\n        server_dequeue",
+        "    if (!server_has_lead(vcpu))\n        server_dequeue",
         "    server_dequeue",
         "a server goes on to serve the lead of a VCPU that blocked",
     ),
@@ -403,7 +404,6 @@ MUTATIONS = [
         "        global_occupy(instance, cpu, vcpu);\n        return;",
         "a VCPU that loses its CPU looks for another",
         quick=True,
-        directory="policy/models",
         by="C",
     ),
     Mutation(
@@ -412,7 +412,6 @@ MUTATIONS = [
         "    if (!next)\n        return;\n    heap_remove",
         "    if (!next || next->place.key % 2)\n        return;\n    heap_remove",
         "a CPU that is free takes who waits",
-        directory="policy/models",
     ),
     Mutation(
         "fifo-first-of-heap",
@@ -420,15 +419,47 @@ MUTATIONS = [
         "        if (!is_behind && !is_found && node->child[0]) {",
         "        if (!is_behind && !is_found && !first && node->child[0]) {",
         "of those who wait, the first that may run on a CPU gets it",
-        directory="policy/models",
     ),
     Mutation(
         "fifo-pinned-pushed",
-        "global.h",
+        "linux.h",
         " && !global_is_pinned(instance, own->assigned)",
         "",
         "who can go nowhere else is pushed away last",
         directory="policy/models",
+    ),
+    Mutation(
+        "global-equals-pushed",
+        "global_server.h",
+        "    return heap_before(one, other);",
+        "    return one->key <= other->key;",
+        "an equal that came later takes no CPU of a server of all CPUs",
+        by="reference",
+    ),
+    Mutation(
+        "global-first-kept",
+        "global_server.h",
+        "    if (!first || !heap_before(&first->place, &global->place))\n        return;",
+        "    if (!first || heap_before(&global->place, &first->place) || key)\n        return;",
+        "under global-sedf a VCPU whose period ends later gives its CPU up",
+        quick=True,
+        by="one_order",
+    ),
+    Mutation(
+        "global-never-begins",
+        "global_server.h",
+        "    if (to)\n        global_migrate(instance, &vcpu->vcpu, to->cpu.number);",
+        "    (void)to, (void)instance;",
+        "a VCPU that leaves a CPU for another one belongs there",
+        by="one_order",
+    ),
+    Mutation(
+        "global-idle-for-free",
+        "global_server.h",
+        "        return (struct server_choice){NULL, vcpu};",
+        "        return (struct server_choice){NULL, NULL};",
+        "the budget of a blocked global periodic server runs down on its CPU",
+        by="reference",
     ),
     Mutation(
         "deadline-kept",
@@ -737,14 +768,14 @@ MUTATIONS = [
     Mutation(
         "use-not-accounted",
         "sedf.c",
-        "    server_use(instance, cpu, now);\n    list_append(",
-        "    list_append(",
+        "    server_use(instance, cpu, now);\n    server_join(",
+        "    server_join(",
         "a VCPU that is added does not let the running one overrun",
     ),
     Mutation(
         "sedf-late-deadline",
         "sedf.c",
-        "    vcpu->place.key = deadline_ns;\n",
+        "    server_move(cpu, vcpu, deadline_ns);\n",
         "",
         "a new period is a new deadline",
     ),
@@ -844,8 +875,8 @@ MUTATIONS = [
     Mutation(
         "paused-not-given",
         "sporadic.c",
-        "} else if (!vcpu->queue && vcpu->left_ns > 0 && server_is_active(cpu, vcpu)) {",
-        "} else if (!vcpu->queue && vcpu->left_ns > 0 && base->runnable) {",
+        "} else if (!server_is_queued(vcpu) && vcpu->left_ns > 0 && server_is_active(cpu, vcpu)) {",
+        "} else if (!server_is_queued(vcpu) && vcpu->left_ns > 0 && base->runnable) {",
         "a VCPU that is paused uses a larger budget until it is taken off",
     ),
     Mutation(
@@ -938,7 +969,8 @@ MUTATIONS = [
     Mutation(
         "become-forgets",
         "fixed_period.c",
-        "        server_dequeue(vcpu);\n        if (laxity_policy_of(instance) == &laxity_polling)",
+        "        server_dequeue(cpu, vcpu);\n"
+        "        if (laxity_policy_of(instance) == &laxity_polling)",
         "        if (laxity_policy_of(instance) == &laxity_polling)",
         "nobody stays in the RdyQ of a policy that has none",
     ),
@@ -2267,6 +2299,14 @@ MUTATIONS += [
         directory=ANALYSIS,
     ),
     Mutation(
+        "analysis-density-of-all",
+        "servers.rs",
+        "return sum <= self.cpus * ONE - (self.cpus - 1) * most;",
+        "return sum <= self.cpus * ONE - 0 * most;",
+        "slices of all CPUs need not be in time although they are all CPUs together",
+        directory=ANALYSIS,
+    ),
+    Mutation(
         "analysis-slack-of-all",
         "cluster.rs",
         "if !server.cpu_bound || ",
@@ -2445,7 +2485,7 @@ def tests_of(target: Path, directory: str, policy_tests: Tests) -> Tests:  # noq
     # built for all other tests; a package alone would have others, and build them once more.
     of_all = [*cargo, "--workspace"]
     if directory == ANALYSIS:
-        return {"rtds": [*of_all, "--test", "rtds"]}
+        return {"clusters": [*of_all, "--test", "clusters"]}
     if directory in {WHY, OBSERVE}:
         package = Path(directory).parent.name
         own = [*cargo, "--package", package]

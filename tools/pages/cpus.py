@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from laxity import tracefile
 from laxity.host import Host
-from laxity.policies import TABLE
+from laxity.policies import GLOBAL, TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,7 +55,7 @@ BY_POLICY = {
     "rtds": (PARTITIONED, POOLS, SHARED),
 }
 """How VCPUs are placed. They share all CPUs under a policy that is not named here."""
-LEFT_OUT = ("null", "arinc653")
+LEFT_OUT = ("null", "arinc653", *GLOBAL)
 
 HEAD = """\
 # From 1 to 64 CPUs
@@ -78,7 +78,8 @@ one to which they are partitioned.
 - *Cost* is decisions / switches / migrations, each for a CPU and second, at a load of {costs} %.
 
 What one decision takes stands in [Speed](speed.md). `null`, which gives each VCPU a CPU for good,
-and `arinc653`, which serves one CPU by a table of windows, are left out.
+`arinc653`, which serves one CPU by a table of windows, and the global policies, which have no
+`extratime`, are left out.
 
 What stands out:
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
 from laxity.host import Host
-from laxity.policies import TABLE
+from laxity.policies import GLOBAL, TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,10 @@ can.
 
 A policy that refuses a set is left out there, with its reason. `null` gives each VCPU a CPU for
 good, and needs as many CPUs as there are VCPUs: it is the best where they are, and is in no table.
+The global policies do on one CPU what their counterparts do without `extratime`, and are in none.
 """
+
+LEFT_OUT = ("null", *GLOBAL)
 
 WHEN = {
     "deferrable": "Take it for control loops whose jobs come at any time: a job finds the budget "
@@ -281,7 +284,7 @@ def section(tasks: TaskSet) -> str:
     ]
     refused = []
     for policy in TABLE:
-        if policy == "null":
+        if policy in LEFT_OUT:
             continue
         try:
             lines.append(row(tasks, policy))
@@ -308,7 +311,7 @@ def written() -> str:
     when = [
         textwrap.fill(f"- `{policy}`: {WHEN[policy]}", COLUMNS, subsequent_indent="  ")
         for policy in TABLE
-        if policy != "null"
+        if policy not in LEFT_OUT
     ]
     parts = [head, *(section(tasks) + "\n" for tasks in SETS), "## When to take which\n"]
     return "\n".join([*parts, *when]) + "\n"

@@ -37,7 +37,8 @@ pub fn minimum_budget(host: &Host, number: usize) -> Option<i64> {
     // Sporadic servers' bounds are lower again from here down.
     let decision_ns =
         Ns::from(host.costs.schedule.max_ns()) + Ns::from(host.costs.context_switch.max_ns());
-    let prompt_ns = matches!(host.policy, Policy::Sporadic | Policy::Lending)
+    let policy = host.policy.on_each_cpu().unwrap_or(host.policy);
+    let prompt_ns = matches!(policy, Policy::Sporadic | Policy::Lending)
         .then(|| runs::most_never_too_many_ns(period_ns.into(), decision_ns))
         .and_then(|budget_ns| i64::try_from(budget_ns).ok());
     let mut tried = host.clone();

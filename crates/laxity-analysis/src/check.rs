@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::iter;
 
 use laxity_config::format_duration;
-use laxity_host::{GuestScheduler, Host, Policy, Profile, ProfileOf, Vcpu, Workload};
+use laxity_host::{
+    Domain, GuestScheduler, Host, Parameter, Policy, Profile, ProfileOf, Vcpu, Workload,
+};
 use serde::Serialize;
 
 use crate::effort::Effort;
@@ -190,10 +192,10 @@ pub fn is_accepted(host: &Host, domain: usize) -> bool {
         .all(|(_, _, answer)| answer.guaranteed)
 }
 
-/// The CPUs for which a VCPU competes with others: its own, or under rtds all of its affinity.
+/// The CPUs for which a VCPU competes with others: its own, or under rtds and global policies all of its affinity.
 pub fn share_of(host: &Host, vcpu: &Vcpu) -> Vec<u32> {
     match host.policy {
-        Policy::Rtds => vcpu.affinity.clone(),
+        policy if policy == Policy::Rtds || policy.is_global() => vcpu.affinity.clone(),
         _ => vec![vcpu.cpu],
     }
 }
@@ -433,28 +435,37 @@ fn vcpus_of(host: &Host, cpus: &[u32]) -> Vec<Place> {
     places
 }
 
+/// The host's quantum, where the policy has one.
+pub(crate) fn quantum_ns(host: &Host) -> i64 {
+    match host.policy.uses(Parameter::Quantum) {
+        true => host.settings.quantum_ns,
+        false => 0,
+    }
+}
+
 fn server_of(host: &Host, place: &Place) -> Server {
     let domain = &host.domains[place.domain];
     let parameters = &domain.parameters;
-    let (period_ns, quantum_ns) = (parameters.period_ns, host.settings.quantum_ns);
-    let phase_ns = match host.policy {
+    let policy = host.policy.on_each_cpu().unwrap_or(host.policy);
+    let (period_ns, quantum_ns) = (parameters.period_ns, quantum_ns(host));
+    let phase_ns = match policy {
         Policy::Rtds => parameters.phase_ns,
         _ => 0,
     };
-    let is_late = match host.policy {
+    let is_late = match policy {
         Policy::Sporadic | Policy::Sedf => quantum_ns > 0,
         Policy::Rtds => false,
         _ => quantum_ns > 0 && period_ns % quantum_ns != 0,
     };
     let is_bound = |task: &laxity_host::Task| {
-        host.policy != Policy::Sporadic
+        policy != Policy::Sporadic
             && !is_late
             && task.jitter_ns == 0
             && task.period_ns % period_ns == 0
             && (task.offset_ns - phase_ns) % period_ns == 0
     };
     // Under SEDF a wake at any other time would shift the periods.
-    let keeps_phase = host.policy != Policy::Sedf
+    let keeps_phase = policy != Policy::Sedf
         || domain.cpu_bound
         || domain.tick.is_none()
             && place
@@ -481,7 +492,7 @@ fn server_of(host: &Host, place: &Place) -> Server {
 
 /// Whether analysis has bounds for hosts under the policy, other than where no VCPU waits for budget.
 pub fn has_bounds(policy: Policy) -> bool {
-    policy.has_budgets() && (!policy.is_model() || policy == Policy::Rtds)
+    policy.is_partitioned() || policy.is_global() || policy == Policy::Rtds
 }
 
 /// The part of a host that analysis has no bound for.
@@ -494,6 +505,13 @@ fn beyond_analysis(host: &Host) -> Option<String> {
     }
     if let Some((_, _, why)) = beyond_bounds(host) {
         return Some(why);
+    }
+    // On several CPUs what happens on one of them accounts for all, which bounds no overrun.
+    if host.policy.is_global() && host.cpus > 1 && !host.costs.is_zero() {
+        return Some(format!(
+            "analysis has no bound for the policy {} on several CPUs where scheduling costs time",
+            host.policy.name()
+        ));
     }
     let wakes = host.domains.iter().find(|domain| domain.workload.is_some());
     if let Some(domain) = wakes {
@@ -513,11 +531,14 @@ fn beyond_analysis(host: &Host) -> Option<String> {
 /// The part of a host that rules out bounds although its policy has them: the number of a domain, the key of the
 /// domain, and the reason.
 pub fn beyond_bounds(host: &Host) -> Option<(usize, &'static str, String)> {
-    if host.policy != Policy::Rtds {
+    if host.policy != Policy::Rtds && !host.policy.is_global() {
         return None;
     }
     let domains = || host.domains.iter().enumerate();
-    if let Some((number, domain)) = domains().find(|(_, domain)| domain.parameters.extratime) {
+    let extratime = |domain: &Domain| domain.parameters.extratime;
+    if host.policy == Policy::Rtds
+        && let Some((number, domain)) = domains().find(|(_, domain)| extratime(domain))
+    {
         let why = format!(
             "rtds can replenish other VCPUs late while {} runs in extratime",
             domain.name
@@ -537,7 +558,8 @@ pub fn beyond_bounds(host: &Host) -> Option<(usize, &'static str, String)> {
     })?;
     let name = |number: usize| &host.domains[number].name;
     let why = format!(
-        "analysis of rtds needs clusters of CPUs that do not overlap, and {} and {} share some of their CPUs, but not all",
+        "analysis of {} needs clusters of CPUs that do not overlap, and {} and {} share some of their CPUs, but not all",
+        host.policy.name(),
         name(later),
         name(earlier)
     );
@@ -579,7 +601,7 @@ fn check_vcpu(
     for (&task, response) in place.tasks.iter().zip(found) {
         let of = &domain.tasks[task];
         let task_check = match response {
-            Some(response) => bounded(host, of, response, &vcpu, &assured),
+            Some(response) => bounded(servers, of, response, &vcpu, &assured),
             None => {
                 let those = match domain.guest {
                     GuestScheduler::RateMonotonic => "this task and the tasks of higher priority",
@@ -610,7 +632,7 @@ impl TaskCheck {
 }
 
 fn bounded(
-    host: &Host,
+    servers: &Servers,
     task: &laxity_host::Task,
     response: Response,
     vcpu: &str,
@@ -623,8 +645,9 @@ fn bounded(
         );
     };
     let guaranteed = bound_ns <= task.deadline_ns;
-    let test = match (response.kind, host.policy) {
-        (kind, Policy::Rtds) => {
+    let (has_clusters, policy) = servers.sharing();
+    let test = match (response.kind, policy) {
+        (kind, _) if has_clusters => {
             // Without a wait for budget only any order of the VCPUs is a bound.
             let test = match kind {
                 Kind::Free => None,

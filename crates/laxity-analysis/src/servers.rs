@@ -33,6 +33,22 @@
 //!
 //! Rtds: `cluster`.
 //!
+//! # One order for all CPUs
+//!
+//! A cluster of one CPU has the policy of each CPU. On more CPUs, where scheduling is free, a VCPU waits only while
+//! all of them are used by VCPUs that come before it or are its equals (`supply`, "Several CPUs"): the response-time
+//! analysis of Bertogna and Cirinei ("Response-Time Analysis for Globally Scheduled Symmetric Multiprocessor
+//! Platforms", RTSS 2007). A rival runs as much in a window as on one CPU, with the budgets of a deferrable server
+//! back to back; but periodic and polling servers count as deferrable ones do, since no time need come before a
+//! release at which no rival has use for a CPU. A blocked periodic server takes its CPU all the same.
+//!
+//! SEDF has two tests. What a VCPU uses between wakes is a job whose density is at most that of its slice, and jobs
+//! with such densities are all in time under global EDF on *m* CPUs if the densities add up to *m - (m - 1) u* at
+//! most, where *u* is the greatest (Goossens, Funk and Baruah, "Priority-Driven Scheduling of Periodic Task Systems on
+//! Multiprocessors", Real-Time Systems 25, 2003: each VCPU alone on a CPU of the speed of its density would be in
+//! time). Otherwise a VCPU waits in its period only while all CPUs are used by VCPUs whose periods end no later
+//! (Bertogna, Cirinei and Lipari, ECRTS 2005), each for at most what is said of one CPU.
+//!
 //! # Quantum
 //!
 //! If it divides a period, replenishments are on time. If not, each is late by less than a quantum:
@@ -62,13 +78,14 @@ use std::cell::RefCell;
 
 use laxity_host::{Host, Policy};
 
+use crate::check;
 use crate::cluster::{Cluster, Sure};
 use crate::effort::Effort;
 use crate::runs;
 use crate::server::{Server, replenishments_per_period};
 use crate::supply::{
-    Competitor, Contention, Deficits, Delay, Delays, Limit, ONE, Rival, Supply, Workload, demanded,
-    rate,
+    Competitor, Contention, Deficits, Delay, Delays, Everywhere, Limit, ONE, Rival, Supply,
+    Workload, demanded, longest_wait_ns, rate,
 };
 use crate::time::{Ns, ceiling_divide};
 
@@ -130,8 +147,11 @@ pub(crate) enum Nothing {
 
 /// The VCPUs of one CPU, or of those of a cluster, under a policy with budgets.
 pub(crate) struct Servers {
+    /// With one order for all CPUs the policy whose budgets the VCPUs have.
     policy: Policy,
     cpus: Ns,
+    /// Whether the VCPUs have one order for several CPUs.
+    has_one_order: bool,
     /// The most that a decision without a switch costs.
     schedule_ns: Ns,
     /// The most that a decision costs.
@@ -155,11 +175,12 @@ impl Servers {
         let costs = &host.costs;
         let schedule_ns = Ns::from(costs.schedule.max_ns());
         let mut servers = Servers {
-            policy: host.policy,
+            policy: host.policy.on_each_cpu().unwrap_or(host.policy),
             cpus: cpus as Ns,
+            has_one_order: host.policy.is_global() && cpus > 1,
             schedule_ns,
             decision_ns: schedule_ns + Ns::from(costs.context_switch.max_ns()),
-            quantum_ns: host.settings.quantum_ns.into(),
+            quantum_ns: check::quantum_ns(host).into(),
             effort,
             slacks_ns: vec![0; servers.len()],
             servers,
@@ -177,6 +198,14 @@ impl Servers {
         if self.policy == Policy::Rtds {
             self.slacks_ns = self.cluster().slacks();
         }
+    }
+
+    /// Whether a VCPU may run on any of several CPUs, and the policy of its budget.
+    pub fn sharing(&self) -> (bool, Policy) {
+        (
+            self.has_one_order || self.policy == Policy::Rtds,
+            self.policy,
+        )
     }
 
     fn cluster(&self) -> Cluster<'_> {
@@ -282,7 +311,9 @@ impl Servers {
                 },
                 Policy::Sporadic => releases(0),
                 Policy::Periodic | Policy::Polling
-                    if server.priority < own && window != Window::Periods =>
+                    if server.priority < own
+                        && window != Window::Periods
+                        && !self.has_one_order =>
                 {
                     releases(server.late_ns)
                 }
@@ -294,6 +325,16 @@ impl Servers {
             }
         };
         let rivals = self.rivals(number).map(rival).collect();
+        if self.has_one_order {
+            let everywhere = Everywhere {
+                cpus: self.cpus,
+                rivals,
+                decisions_once_ns: 0,
+                decisions: Vec::new(),
+                charged: Vec::new(),
+            };
+            return Contention::of_cluster(0, Vec::new(), everywhere);
+        }
         Contention::new(self.decision_ns, self.decisions(number), rivals)
     }
 
@@ -431,7 +472,7 @@ impl Servers {
         }
         let server = &self.servers[number];
         let window_ns = server.period_ns;
-        let others_ns: Ns = self
+        let others_ns: Vec<Ns> = self
             .rivals(number)
             .map(|other| {
                 let Server {
@@ -450,7 +491,11 @@ impl Servers {
                     slices_ns.min(demanded(&demand, window_ns))
                 })
             })
-            .sum();
+            .collect();
+        let others_ns = match self.has_one_order {
+            true => longest_wait_ns(self.cpus, others_ns, 0),
+            false => others_ns.iter().sum(),
+        };
         let contention = self.contention(number);
         let decisions = Contention::new(self.decision_ns, self.decisions(number), Vec::new());
         let delay_ns = others_ns + decisions.within(window_ns);
@@ -460,12 +505,27 @@ impl Servers {
         } else {
             ((server.budget_ns).min(window_ns - delay_ns), delay_ns)
         };
-        self.fixed_releases(number, sure_ns, fits, Delay::Deadline(delay_ns, contention))
+        let test = match fits {
+            true => "goossens-funk-baruah-2003",
+            false => "bertogna-cirinei-lipari-2005",
+        };
+        let delay = Delay::Deadline(delay_ns, contention);
+        let assured = self.fixed_releases(number, sure_ns, fits, delay)?;
+        Ok(Assured {
+            test: self.has_one_order.then_some(test),
+            ..assured
+        })
     }
 
     /// SEDF: whether all slices and all decisions together fit into every time that is not shorter than
     /// the period of `number`.
     fn slices_fit(&self, number: usize) -> bool {
+        if self.has_one_order {
+            let density = |server: &Server| rate(server.budget_ns, server.period_ns);
+            let sum: Ns = self.servers.iter().map(density).sum();
+            let most = self.servers.iter().map(density).max().unwrap_or(0);
+            return sum <= self.cpus * ONE - (self.cpus - 1) * most;
+        }
         let server = &self.servers[number];
         let mut decisions = self.decisions(number);
         for task in &server.tasks {
@@ -578,7 +638,7 @@ impl Servers {
                 delay,
             }],
             short_ns: (sure_ns < server.budget_ns).then_some(sure_ns),
-            test: None,
+            test: self.has_one_order.then_some("bertogna-cirinei-2007"),
         })
     }
 
@@ -592,7 +652,8 @@ impl Servers {
             .rivals(number)
             .map(|other| (&self.servers[other], self.contention(other)))
             .collect();
-        let never_merged = self.decision_ns == 0
+        let never_merged = !self.has_one_order
+            && self.decision_ns == 0
             && self.quantum_ns == 0
             && runs::are_never_merged(server, &rivals, contention, self.effort);
         if never_merged {
@@ -643,7 +704,7 @@ impl Servers {
                 delay: Delay::Stretches(contention, delays),
             }],
             short_ns,
-            test: None,
+            test: self.has_one_order.then_some("bertogna-cirinei-2007"),
         })
     }
 }

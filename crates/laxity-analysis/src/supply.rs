@@ -479,6 +479,9 @@ impl Contention {
         }
         // Some load is served just at the limit; a larger one is if it is served at all.
         let mut served_ns = (limit_ns - self.within(limit_ns)).max(0);
+        if self.everywhere.is_some() {
+            return self.most_served_beside(served_ns.min(most_ns), most_ns, limit_ns);
+        }
         while served_ns < most_ns {
             let Some(time_ns) = self.serve(served_ns + 1, limit_ns) else {
                 break;
@@ -486,6 +489,19 @@ impl Contention {
             served_ns += 1 + self.steady_ns(time_ns).clamp(time_ns, limit_ns) - time_ns;
         }
         served_ns.min(most_ns)
+    }
+
+    /// The same, if `served_ns` is served for sure. A smaller load is served no later.
+    fn most_served_beside(&self, mut served_ns: Ns, most_ns: Ns, limit_ns: Ns) -> Ns {
+        let mut beyond_ns = most_ns + 1;
+        while beyond_ns - served_ns > 1 {
+            let middle_ns = served_ns + (beyond_ns - served_ns) / 2;
+            match self.serve(middle_ns, limit_ns) {
+                Some(_) => served_ns = middle_ns,
+                None => beyond_ns = middle_ns,
+            }
+        }
+        served_ns
     }
 }
 

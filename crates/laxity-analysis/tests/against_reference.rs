@@ -35,7 +35,7 @@ fn bounds_hold_on_random_hosts() {
 /// The same hosts made sparse, under every policy: most tasks get a bound.
 #[test]
 fn bounds_hold_on_sparse_hosts() {
-    for policy in (Policy::ALL.into_iter()).filter(|policy| !policy.is_model()) {
+    for policy in Policy::ALL.into_iter().filter(|policy| !policy.is_model()) {
         let mut seen = Seen::default();
         for seed in seeds(1500) {
             let mut host = random_host(seed);

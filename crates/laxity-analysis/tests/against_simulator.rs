@@ -88,7 +88,7 @@ fn costly_host(seed: u64, policy: Policy) -> Host {
 
 #[test]
 fn bounds_hold_with_costs_and_jitter() {
-    for policy in (Policy::ALL.into_iter()).filter(|policy| !policy.is_model()) {
+    for policy in Policy::ALL.into_iter().filter(|policy| !policy.is_model()) {
         let tried = seeds(600)
             .filter(|&seed| compare(seed, &costly_host(seed, policy)))
             .count();

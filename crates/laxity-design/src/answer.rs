@@ -231,7 +231,7 @@ pub fn refusal(host: &Host, open: &Open) -> Option<Refusal> {
             "host.policy",
             "write policy = \"?\", or \"deferrable\", say, or give --missed",
         );
-        let why = match policy.is_model() {
+        let why = match policy.has_budgets() || policy.is_model() {
             true => format!("analysis has no bound for the {} policy", policy.name()),
             false => format!("the {} policy gives VCPUs no budgets", policy.name()),
         };

@@ -169,7 +169,7 @@ impl Policy {
 
     /// Whether its VCPUs have a budget and a fixed priority.
     pub fn is_fixed_priority_server(self) -> bool {
-        self.family() == Family::Servers
+        self.has_budgets() && self.uses(Parameter::Priority)
     }
 
     /// Whether each VCPU has a budget every period.
@@ -179,7 +179,22 @@ impl Policy {
 
     /// Whether a VCPU stays on the CPU where the host places it.
     pub fn is_partitioned(self) -> bool {
-        self.has_budgets() && !self.is_model()
+        self.has_budgets() && !self.is_model() && !self.is_global()
+    }
+
+    /// Whether it is one of Laxity's servers or SEDF with one order for all CPUs.
+    pub fn is_global(self) -> bool {
+        self.family() == Family::Global
+    }
+
+    /// For a policy with one order for all CPUs, the same on each CPU by itself.
+    pub fn on_each_cpu(self) -> Option<Policy> {
+        Policy::from_name(self.name().strip_prefix("global-")?)
+    }
+
+    /// For a policy of each CPU, the same with one order for all CPUs, if there is one.
+    pub fn on_all_cpus(self) -> Option<Policy> {
+        (Policy::ALL.into_iter()).find(|policy| policy.on_each_cpu() == Some(self))
     }
 
     /// Whether domains share the CPUs by weight, without budgets, and VCPUs go to other CPUs: credit

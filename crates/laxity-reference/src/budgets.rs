@@ -16,9 +16,9 @@ const LEADS_MAX: usize = 8;
 const LEAD_BUDGETS_MAX: i64 = 16;
 
 /// Sporadic: an amount that comes back.
-struct Replenishment {
-    at_ns: i64,
-    amount_ns: i64,
+pub(crate) struct Replenishment {
+    pub(crate) at_ns: i64,
+    pub(crate) amount_ns: i64,
     /// When the first of it would have come if nothing had been merged.
     first_ns: i64,
 }
@@ -29,9 +29,9 @@ fn merged_at_ns(earlier: &Replenishment, later: &Replenishment) -> i64 {
 }
 
 /// Sporadic: what a VCPU used since it was chosen.
-struct Use {
-    chosen_ns: i64,
-    used_ns: i64,
+pub(crate) struct Use {
+    pub(crate) chosen_ns: i64,
+    pub(crate) used_ns: i64,
 }
 
 struct Vcpu {
@@ -103,10 +103,48 @@ impl Vcpu {
 
 /// SEDF, at a wake: whether what is left of the slice is to the rest of the period at least what the
 /// slice is to the period; so it is when the period is over.
-fn keeps_too_much(vcpu: &Vcpu, now_ns: i64) -> bool {
+pub(crate) fn keeps_too_much(
+    left_ns: i64,
+    full_at_ns: i64,
+    parameters: &Parameters,
+    now_ns: i64,
+) -> bool {
     let product = |a: i64, b: i64| i128::from(a) * i128::from(b);
-    product(vcpu.budget_ns, vcpu.parameters.period_ns)
-        >= product(vcpu.full_at_ns - now_ns, vcpu.parameters.budget_ns)
+    product(left_ns, parameters.period_ns) >= product(full_at_ns - now_ns, parameters.budget_ns)
+}
+
+/// Sporadic: a VCPU stops running on budget. "What it used since it was chosen comes back one
+/// period after it was chosen."
+pub(crate) fn register(pending: &mut Vec<Replenishment>, parameters: &Parameters, run: &Use) {
+    if run.used_ns == 0 {
+        return;
+    }
+    let at_ns = run.chosen_ns + parameters.period_ns;
+    let slack_ns = parameters.period_ns - parameters.budget_ns;
+    let worth_ns = WORTH_NS.min(parameters.budget_ns / 16).min(slack_ns);
+    pending.push(Replenishment {
+        at_ns,
+        amount_ns: run.used_ns,
+        first_ns: at_ns,
+    });
+    let neighbours = pending.len() - 1;
+    let to_merge = if neighbours > 0 && pending[neighbours - 1].amount_ns < worth_ns {
+        Some(neighbours - 1)
+    } else if pending.len() > PENDING_MAX {
+        let late_ns = |&number: &usize| {
+            let (earlier, later) = (&pending[number], &pending[number + 1]);
+            merged_at_ns(earlier, later) - earlier.first_ns
+        };
+        (0..neighbours).min_by_key(late_ns)
+    } else {
+        None
+    };
+    if let Some(number) = to_merge {
+        let later = pending.remove(number + 1);
+        let earlier = &mut pending[number];
+        earlier.at_ns = merged_at_ns(earlier, &later);
+        earlier.amount_ns += later.amount_ns;
+    }
 }
 
 /// The VCPU that comes first on a CPU.
@@ -273,39 +311,10 @@ impl Budgets {
         }
     }
 
-    /// Sporadic: a VCPU stops running on budget. "What it used since it was chosen comes back one
-    /// period after it was chosen."
     fn end_run(&mut self, number: usize) {
         let vcpu = &mut self.vcpus[number];
-        let Some(run) = vcpu.run.take() else { return };
-        if run.used_ns == 0 {
-            return;
-        }
-        let at_ns = run.chosen_ns + vcpu.parameters.period_ns;
-        let slack_ns = vcpu.parameters.period_ns - vcpu.parameters.budget_ns;
-        let worth_ns = WORTH_NS.min(vcpu.parameters.budget_ns / 16).min(slack_ns);
-        vcpu.pending.push(Replenishment {
-            at_ns,
-            amount_ns: run.used_ns,
-            first_ns: at_ns,
-        });
-        let neighbours = vcpu.pending.len() - 1;
-        let to_merge = if neighbours > 0 && vcpu.pending[neighbours - 1].amount_ns < worth_ns {
-            Some(neighbours - 1)
-        } else if vcpu.pending.len() > PENDING_MAX {
-            let late_ns = |&number: &usize| {
-                let (earlier, later) = (&vcpu.pending[number], &vcpu.pending[number + 1]);
-                merged_at_ns(earlier, later) - earlier.first_ns
-            };
-            (0..neighbours).min_by_key(late_ns)
-        } else {
-            None
-        };
-        if let Some(number) = to_merge {
-            let later = vcpu.pending.remove(number + 1);
-            let earlier = &mut vcpu.pending[number];
-            earlier.at_ns = merged_at_ns(earlier, &later);
-            earlier.amount_ns += later.amount_ns;
+        if let Some(run) = vcpu.run.take() {
+            register(&mut vcpu.pending, &vcpu.parameters, &run);
         }
     }
 
@@ -341,7 +350,9 @@ impl Rules for Budgets {
     fn wake(&mut self, number: usize, now_ns: i64) {
         let vcpu = &mut self.vcpus[number];
         vcpu.awake = true;
-        if self.policy == Policy::Sedf && keeps_too_much(vcpu, now_ns) {
+        if self.policy == Policy::Sedf
+            && keeps_too_much(vcpu.budget_ns, vcpu.full_at_ns, &vcpu.parameters, now_ns)
+        {
             vcpu.budget_ns = vcpu.parameters.budget_ns;
             vcpu.full_at_ns = now_ns + vcpu.parameters.period_ns;
         }

@@ -17,6 +17,7 @@ mod credit2;
 mod difference;
 mod eevdf;
 mod global;
+mod global_servers;
 mod guests;
 mod null;
 mod outcome;

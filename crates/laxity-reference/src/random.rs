@@ -118,6 +118,11 @@ pub fn random_host(seed: u64) -> Host {
             domain.parameters.reclaim = draw.percent(reclaiming_percent);
         }
     }
+    if let Some(global) = policy.on_all_cpus()
+        && draw.percent(40)
+    {
+        host.policy = global;
+    }
     host
 }
 
@@ -165,6 +170,7 @@ fn policy(draw: &mut Draw) -> Policy {
         _ => 2,
     };
     let policies: Vec<Policy> = (Policy::ALL.into_iter())
+        .filter(|policy| !policy.is_global())
         .filter(|policy| kind_of(policy) == kind)
         .collect();
     draw.one_of(&policies)

@@ -6,6 +6,7 @@ use crate::credit::Credit;
 use crate::credit2::Credit2;
 use crate::eevdf::Eevdf;
 use crate::global::Global;
+use crate::global_servers::GlobalServers;
 use crate::guests::Guests;
 use crate::null::Null;
 use crate::outcome::{Interval, Outcome, Refusal, STEPS_MAX};
@@ -46,6 +47,7 @@ pub fn simulate(host: &Host) -> Result<Outcome, Refusal> {
         Policy::Rtds => Box::new(Rtds::new(host)),
         Policy::Fifo | Policy::Deadline => Box::new(Global::new(host)),
         Policy::Eevdf => Box::new(Eevdf::new(host)),
+        policy if policy.is_global() => Box::new(GlobalServers::new(host)),
         policy if policy.is_scheduler_s() => Box::new(SchedulerS::new(host)),
         _ => Box::new(Budgets::new(host)),
     };

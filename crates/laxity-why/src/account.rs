@@ -145,7 +145,10 @@ impl<'a> Account<'a> {
             every_job,
             has_budgets: policy.is_some_and(Policy::has_budgets),
             has_classes: policy.is_some_and(Policy::shares_by_weight),
-            can_repeat_budgets: !matches!(policy, Some(Policy::Sporadic | Policy::Lending)),
+            can_repeat_budgets: !matches!(
+                policy,
+                Some(Policy::Sporadic | Policy::Lending | Policy::GlobalSporadic)
+            ),
             cpus: (0..metadata.cpus).map(|_| Cpu::default()).collect(),
             vcpus: Vec::new(),
             tasks: Vec::new(),

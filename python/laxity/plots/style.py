@@ -178,6 +178,10 @@ _COLOURS_AND_MARKERS = (
     ("#00838f", "+"),
     ("#9e5a00", "."),
     ("#512da8", "_"),
+    ("#455a64", "$A$"),
+    ("#b8860b", "$B$"),
+    ("#6a8f00", "$C$"),
+    ("#8e3b2f", "$D$"),
     ("#d81b9a", "|"),
 )
 """The policies' in their order; the first follows the last. The last one looks like the end of a

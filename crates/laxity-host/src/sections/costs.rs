@@ -76,14 +76,14 @@ pub(crate) fn resolve(
 /// What a policy costs in a profile, and what the profile's numbers come from; no costs in a profile that does not
 /// know the policy. Scheduler S is credit's code with little more, and costs what credit does. Models of other
 /// people's schedulers were not measured, and are taken to cost what credit does; lending servers, what sporadic
-/// servers do.
+/// servers do; servers of all CPUs, what those of each CPU do.
 fn profile(name: &str, policy: Policy) -> (Costs, Profile) {
     let policy = if policy.is_scheduler_s() || policy.is_model() {
         Policy::Credit
     } else if policy == Policy::Lending {
         Policy::Sporadic
     } else {
-        policy
+        policy.on_each_cpu().unwrap_or(policy)
     };
     let (costs, source) = match name {
         "xen-lab" => &*XEN_LAB,

@@ -122,7 +122,8 @@ impl Storm {
         // Those of scheduler S are many and much alike.
         let is_scheduler_s = draw.percent(30);
         let policies: Vec<Policy> = (Policy::ALL.into_iter())
-            .filter(|policy| !policy.is_model() && policy.is_scheduler_s() == is_scheduler_s)
+            .filter(|policy| !policy.is_model() && !policy.is_global())
+            .filter(|policy| policy.is_scheduler_s() == is_scheduler_s)
             .collect();
         let policy = draw.one_of(&policies);
         let unit_ns = draw.one_of(&[1, 10, 1_000, 100_000, 1_000_000]);

@@ -216,6 +216,11 @@ impl Lines {
             "deadline",
             "arinc653",
             "lending",
+            "global-deferrable",
+            "global-periodic",
+            "global-polling",
+            "global-sporadic",
+            "global-sedf",
         ]
         .contains(&&*self.policy)
     }
@@ -367,7 +372,7 @@ impl Lines {
             let since_run = past()
                 .filter(|line| line.vcpu == running)
                 .take_while(|line| line.event != "run");
-            let repeated = !["sporadic", "lending"].contains(&&*self.policy)
+            let repeated = !["sporadic", "lending", "global-sporadic"].contains(&&*self.policy)
                 && since_run.into_iter().any(|line| line.event == "replenish");
             return if repeated { "BackToBack" } else { "Order" };
         }

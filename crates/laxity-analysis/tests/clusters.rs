@@ -1,5 +1,5 @@
-//! Rtds, whose VCPUs share several CPUs: what `check` says of hosts whose answer is known, and that no run shows a job
-//! later than its bound, with phases that are searched for the worst.
+//! Rtds and the policies with one order for all CPUs, whose VCPUs share several CPUs: what `check` says of hosts whose
+//! answer is known, and that no run shows a job later than its bound, with phases that are searched for the worst.
 
 mod bounds;
 
@@ -11,6 +11,8 @@ use laxity_trials::{Draw, cases, seeds};
 /// With how many phases each random host is run.
 const PHASES: u64 = 8;
 const HOSTS: u64 = 600;
+/// Under each policy with one order for all CPUs.
+const GLOBAL_HOSTS: u64 = 200;
 
 fn task(cost_ns: i64, period_ns: i64, offset_ns: i64) -> Task {
     Task {
@@ -320,9 +322,9 @@ fn compare(seed: u64, host: &Host) -> (usize, usize) {
     (tried, tight)
 }
 
-fn all_hold(host_of: impl Fn(u64) -> Host) -> (usize, usize) {
+fn all_hold(hosts: u64, host_of: impl Fn(u64) -> Host) -> (usize, usize) {
     let (mut tried, mut tight) = (0, 0);
-    for seed in seeds(HOSTS) {
+    for seed in seeds(hosts) {
         let found = compare(seed, &host_of(seed));
         tried += found.0;
         tight += found.1;
@@ -333,7 +335,7 @@ fn all_hold(host_of: impl Fn(u64) -> Host) -> (usize, usize) {
 
 #[test]
 fn bounds_hold_for_hostile_phases() {
-    let (tried, tight) = all_hold(|seed| hostile_host(seed, 1 + seed as i64 % 2 * 999));
+    let (tried, tight) = all_hold(HOSTS, |seed| hostile_host(seed, 1 + seed as i64 % 2 * 999));
     assert!(
         tried as u64 > cases(HOSTS) && tight as u64 * 30 > cases(HOSTS),
         "{tried} bounds, {tight} reached"
@@ -342,7 +344,7 @@ fn bounds_hold_for_hostile_phases() {
 
 #[test]
 fn bounds_hold_for_hostile_phases_with_costs() {
-    let (tried, _) = all_hold(|seed| with_costs(hostile_host(seed, 10_000), seed));
+    let (tried, _) = all_hold(HOSTS, |seed| with_costs(hostile_host(seed, 10_000), seed));
     assert!(tried as u64 > cases(HOSTS), "{tried} bounds");
 }
 
@@ -373,4 +375,142 @@ fn bounds_hold_on_random_hosts_of_the_reference() {
         tried += bounds::tried(seed, &host).0;
     }
     assert!(tried as u64 > cases(2 * HOSTS), "{tried} bounds");
+}
+
+fn global_policies() -> impl Iterator<Item = Policy> {
+    Policy::ALL.into_iter().filter(|policy| policy.is_global())
+}
+
+/// The host under another policy, with priorities at random or by period, some of them equal.
+fn under(policy: Policy, mut host: Host, seed: u64) -> Host {
+    let draw = &mut Draw::new(seed ^ 0xbed);
+    let (by_period, priorities) = (draw.between(0, 1) == 0, draw.between(1, 6));
+    host.policy = policy;
+    for domain in &mut host.domains {
+        let period_ns = domain.parameters.period_ns;
+        domain.parameters.priority = match by_period {
+            true => 1 + (period_ns / 1_000) as u32,
+            false => draw.between(1, priorities) as u32,
+        };
+    }
+    host
+}
+
+#[test]
+fn bounds_hold_for_hostile_phases_under_global_policies() {
+    for policy in global_policies() {
+        let (tried, tight) = all_hold(GLOBAL_HOSTS, |seed| {
+            let unit_ns = 1 + seed as i64 % 2 * 999;
+            under(policy, hostile_host(seed, unit_ns), seed)
+        });
+        println!("{}: {tried} bounds, {tight} reached", policy.name());
+        assert!(
+            tried as u64 > cases(GLOBAL_HOSTS) && tight as u64 * 30 > cases(GLOBAL_HOSTS),
+            "{}: {tried} bounds, {tight} reached",
+            policy.name()
+        );
+    }
+}
+
+/// A cluster of one CPU is a CPU of the policy of each CPU, also if decisions cost time on the only CPU.
+#[test]
+fn on_one_cpu_bounds_are_those_of_the_policy_of_each_cpu() {
+    let mut bounds = 0;
+    for policy in global_policies() {
+        for seed in seeds(HOSTS / 3) {
+            let mut host = under(policy, hostile_host(seed, 10_000), seed);
+            if seed % 2 == 0 {
+                host = with_costs(host, seed);
+                host.cpus = 1;
+            }
+            for vcpu in host.domains.iter_mut().flat_map(|domain| &mut domain.vcpus) {
+                vcpu.cpu %= host.cpus;
+                vcpu.affinity = vec![vcpu.cpu];
+            }
+            let global = check(&host);
+            host.policy = policy.on_each_cpu().expect("it is a global policy");
+            assert_eq!(
+                check(&host).domains,
+                global.domains,
+                "seed {seed}: {host:#?}"
+            );
+            bounds += bounds_ns(&global).into_iter().flatten().count();
+        }
+    }
+    assert!(bounds as u64 > cases(HOSTS), "{bounds} bounds");
+}
+
+fn under_sedf(domains: Vec<Domain>) -> Check {
+    let mut host = host(2, 1000, domains);
+    host.policy = Policy::GlobalSedf;
+    check(&host)
+}
+
+/// On two CPUs densities up to *2 - u* are in time, where *u* is the greatest: 5 of 8 twice and 1 of 8 are 11 of 8,
+/// which is all. With 2 of 8 in place of 1 of 8 each is sure of what the two others leave.
+#[test]
+fn slices_whose_densities_fit_several_cpus_are_in_time() {
+    let with = |budget_ns| {
+        let of = |budget_ns| domain(&[0, 1], budget_ns, 8, vec![task(2 * budget_ns, 32, 0)]);
+        under_sedf(vec![of(5), of(5), of(budget_ns)])
+    };
+    let fits = with(1);
+    assert_eq!(fits.verdict, Verdict::Schedulable, "{fits:?}");
+    let test_of = |check: &Check, domain: usize| check.domains[domain].tasks[0].test.clone();
+    let tests: Vec<_> = (0..3).filter_map(|domain| test_of(&fits, domain)).collect();
+    assert_eq!(tests, ["goossens-funk-baruah-2003 rate-monotonic"; 3]);
+    let beyond = with(2);
+    assert_eq!(
+        test_of(&beyond, 0).as_deref(),
+        Some("bertogna-cirinei-lipari-2005 rate-monotonic")
+    );
+}
+
+/// A server waits while both CPUs run deferrable servers before it, whose budgets come back to back: 2 of 10 on each
+/// fills both for 4.
+#[test]
+fn servers_of_higher_priority_on_several_cpus_come_back_to_back() {
+    let mut domains = vec![
+        domain(&[0, 1], 2, 10, vec![task(2, 10, 0)]),
+        domain(&[0, 1], 2, 10, vec![task(2, 10, 0)]),
+        domain(&[0, 1], 4, 20, vec![task(4, 40, 1)]),
+    ];
+    for (number, domain) in domains.iter_mut().enumerate() {
+        domain.parameters.priority = number as u32 + 1;
+        domain.cpu_bound = number < 2;
+        if domain.cpu_bound {
+            domain.tasks.clear();
+        }
+    }
+    let mut host = host(2, 1000, domains);
+    host.policy = Policy::GlobalDeferrable;
+    let found = check(&host).domains.remove(2).tasks.remove(0);
+    assert_eq!(found.bound_ns, Some(4 + 4), "{found:?}");
+    assert_eq!(
+        found.test.as_deref(),
+        Some("bertogna-cirinei-2007 rate-monotonic")
+    );
+}
+
+/// Where decisions cost time on several CPUs, and where clusters overlap, there is no bound.
+#[test]
+fn what_analysis_of_global_policies_leaves_out_is_said() {
+    let why = |host: &Host| {
+        let task = check(host).domains.remove(0).tasks.remove(0);
+        task.why.expect("there is no bound")
+    };
+    let on = |second: &[u32]| {
+        let domains = vec![
+            domain(&[0, 1], 2, 10, vec![task(2, 100, 1)]),
+            domain(second, 2, 10, Vec::new()),
+        ];
+        let mut host = host(3, 1000, domains);
+        host.policy = Policy::GlobalSporadic;
+        host
+    };
+    assert!(why(&on(&[1, 2])).contains("analysis of global-sporadic needs clusters"));
+    let mut costly = on(&[0, 1]);
+    assert!(check(&costly).domains[0].tasks[0].guaranteed);
+    costly.costs.schedule = Cost::Constant { ns: 1 };
+    assert!(why(&costly).contains("on several CPUs where scheduling costs time"));
 }
