@@ -4,14 +4,12 @@ use std::collections::BTreeSet;
 use std::iter;
 
 use laxity_config::format_duration;
-use laxity_host::{
-    Domain, GuestScheduler, Host, Parameter, Policy, Profile, ProfileOf, Vcpu, Workload,
-};
+use laxity_host::{Domain, GuestScheduler, Host, Policy, Profile, ProfileOf, Vcpu, Workload};
 use serde::Serialize;
 
 use crate::effort::Effort;
 use crate::guest::{self, GuestTask, History, Kind, Response};
-use crate::server::Server;
+use crate::server::{Server, quantum_ns};
 use crate::servers::{Assured, Nothing, Servers};
 use crate::supply::Supply;
 use crate::time::Ns;
@@ -433,14 +431,6 @@ fn vcpus_of(host: &Host, cpus: &[u32]) -> Vec<Place> {
         }
     }
     places
-}
-
-/// The host's quantum, where the policy has one.
-pub(crate) fn quantum_ns(host: &Host) -> i64 {
-    match host.policy.uses(Parameter::Quantum) {
-        true => host.settings.quantum_ns,
-        false => 0,
-    }
 }
 
 fn server_of(host: &Host, place: &Place) -> Server {

@@ -1,6 +1,6 @@
 //! A VCPU with a budget, as the analysis models it.
 
-use laxity_host::{GuestScheduler, Policy};
+use laxity_host::{GuestScheduler, Host, Parameter, Policy};
 
 use crate::guest::{self, GuestTask};
 use crate::supply::Workload;
@@ -55,5 +55,13 @@ pub(crate) fn replenishments_per_period(policy: Policy) -> Ns {
         REPLENISHMENTS_MAX
     } else {
         1
+    }
+}
+
+/// The host's quantum, where the policy has one.
+pub(crate) fn quantum_ns(host: &Host) -> i64 {
+    match host.policy.uses(Parameter::Quantum) {
+        true => host.settings.quantum_ns,
+        false => 0,
     }
 }

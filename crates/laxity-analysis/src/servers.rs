@@ -78,11 +78,10 @@ use std::cell::RefCell;
 
 use laxity_host::{Host, Policy};
 
-use crate::check;
 use crate::cluster::{Cluster, Sure};
 use crate::effort::Effort;
 use crate::runs;
-use crate::server::{Server, replenishments_per_period};
+use crate::server::{Server, quantum_ns, replenishments_per_period};
 use crate::supply::{
     Competitor, Contention, Deficits, Delay, Delays, Everywhere, Limit, ONE, Rival, Supply,
     Workload, demanded, longest_wait_ns, rate,
@@ -180,7 +179,7 @@ impl Servers {
             has_one_order: host.policy.is_global() && cpus > 1,
             schedule_ns,
             decision_ns: schedule_ns + Ns::from(costs.context_switch.max_ns()),
-            quantum_ns: check::quantum_ns(host).into(),
+            quantum_ns: quantum_ns(host).into(),
             effort,
             slacks_ns: vec![0; servers.len()],
             servers,
