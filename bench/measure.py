@@ -84,11 +84,11 @@ def speeds() -> tuple[Spread, list[Speed]]:
     resolved = flat.resolved()
     hosts = [("flat", flat, ["duration=300 s"])]
     for policy in POLICIES:
-        key, values = ("quantum", ("0 ms", "1 ms"))
+        key, values = ("quantum", ["0 ms", "1 ms"])
         if TABLE[policy].uses("time-slice"):
-            key, values = ("time-slice", ("30 ms", "1 ms"))
+            key, values = ("time-slice", ["30 ms", "1 ms"])
         elif not TABLE[policy].uses("quantum"):
-            values = ("0 ms",)
+            values = ["0 ms"]
         for value in values:
             how = "event-driven" if value == "0 ms" else f"{key} {value}"
             set = ["duration=300 s", f"host.policy={policy}", f"host.{key}={value}"]
