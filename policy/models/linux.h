@@ -3,22 +3,15 @@
  * The common part of the models of Linux's fifo and deadline: one order for all CPUs. The kernel
  * has a queue a CPU, and pushes and pulls VCPUs between them so that the first of all VCPUs run;
  * the model has the outcome, as rules of one queue. docs/explanation/policies.md has the rules,
- * under "Linux: one order for all CPUs".
+ * under "Linux: one order for all CPUs", and global.h says which VCPU has which CPU.
  *
- * A VCPU that is ready has a CPU, or waits in the instance's queue. `assigned` is the VCPU that has
- * a CPU, and changes at once with every wake, block and exhaustion; the CPU's `current` follows
- * when it decides. A VCPU that is still another CPU's current keeps that CPU's number until it is
- * descheduled there.
- *
- * A model that includes this file begins its VCPU, CPU and instance with the structures below.
+ * A model that includes this file begins its VCPU, CPU and instance with those of global.h.
  */
 #ifndef LAXITY_LINUX_H
 #define LAXITY_LINUX_H
 
 #include "../src/global.h"
 #include "model.h"
-
-struct global_vcpu;
 
 /* Hooks for the lines of a dump. */
 

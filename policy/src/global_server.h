@@ -12,21 +12,14 @@
  * Review. After every change each CPU is asked for a decision if its VCPU is another one than that
  * which runs, so a VCPU that loses its CPU and has it again at once goes on.
  *
- * There is no extra time, and no quantum.
+ * Global servers have neither extra time nor a quantum.
  */
 #ifndef LAXITY_SERVER_H
 #define LAXITY_SERVER_H
 #define SERVER_IS_GLOBAL
 
+#include "budget.h"
 #include "global.h"
-
-/* The most replenishments of one VCPU that can be pending (sporadic server). */
-#define SERVER_REPLENISHMENTS_MAX 32
-
-struct server_replenishment {
-    int64_t at_ns, amount_ns;
-    int64_t first_ns; /* when its first part would have come without merging */
-};
 
 struct server_core;
 
@@ -64,18 +57,6 @@ struct server_core {
     int64_t stolen_ns;           /* how much of cpu.stolen_ns is */
     int64_t until_ns;            /* the end of the decision in force, as told to the embedder */
 };
-
-/* Hooks that a policy defines: see server.h. */
-
-static int64_t server_key(const struct server_vcpu *vcpu);
-static void server_blocked(struct laxity_instance *instance, struct server_cpu *all,
-                           struct server_vcpu *vcpu);
-static void server_unblocked(struct laxity_instance *instance, struct server_cpu *all,
-                             struct server_vcpu *vcpu, int64_t now);
-static void server_stopped(struct laxity_instance *instance, struct server_cpu *all,
-                           struct server_vcpu *vcpu);
-static void server_replenish(struct laxity_instance *instance, struct server_cpu *all,
-                             struct server_vcpu *vcpu, int64_t now);
 
 static inline struct server_vcpu *server_vcpu_of(struct laxity_vcpu *vcpu)
 {
@@ -214,18 +195,7 @@ static inline void server_requeue(struct server_cpu *all, struct server_vcpu *vc
 
 static inline void server_set_due(struct server_cpu *all, struct server_vcpu *vcpu, int64_t due_ns)
 {
-    struct heap *queue = &all->replenishment_queue;
-
-    if (vcpu->has_due && vcpu->due.key == due_ns)
-        return;
-    vcpu->due.key = due_ns;
-    if (vcpu->has_due && due_ns == LAXITY_NEVER)
-        heap_remove(queue, &vcpu->due);
-    else if (vcpu->has_due)
-        heap_update(queue, &vcpu->due);
-    else if (due_ns != LAXITY_NEVER)
-        heap_insert(queue, &vcpu->due);
-    vcpu->has_due = due_ns != LAXITY_NEVER;
+    server_queue_due(&all->replenishment_queue, &vcpu->due, &vcpu->has_due, due_ns);
 }
 
 static inline void server_join(struct server_cpu *all, struct server_vcpu *vcpu)
@@ -439,17 +409,6 @@ static inline void server_review(struct laxity_instance *instance, struct server
 
 /* ---- Operations ---- */
 
-static enum laxity_error server_check(const struct laxity_parameters *parameters)
-{
-    if (parameters->period_ns < 1 || parameters->period_ns > LAXITY_DURATION_MAX)
-        return LAXITY_ERROR_PERIOD;
-    if (parameters->budget_ns < 1 || parameters->budget_ns > parameters->period_ns)
-        return LAXITY_ERROR_BUDGET;
-    if (parameters->priority < 1 || parameters->priority > LAXITY_PRIORITY_MAX)
-        return LAXITY_ERROR_PRIORITY;
-    return LAXITY_OK;
-}
-
 static enum laxity_error server_init(struct laxity_instance *instance,
                                      const struct laxity_settings *settings)
 {
@@ -479,29 +438,6 @@ static void server_remove_cpu(struct laxity_instance *instance, struct laxity_cp
     server_burn(instance, core, NULL, now);
     global_remove_cpu(instance, cpu, now);
     server_review(instance, core->all, now);
-}
-
-static enum laxity_error server_set_domain(struct laxity_instance *instance,
-                                           struct laxity_domain *domain,
-                                           const struct laxity_parameters *parameters, int64_t now)
-{
-    enum laxity_error error = server_check(parameters);
-    (void)instance, (void)now;
-    if (!error)
-        domain->parameters = *parameters;
-    return error;
-}
-
-static enum laxity_error server_add_domain(struct laxity_instance *instance,
-                                           struct laxity_domain *domain,
-                                           const struct laxity_parameters *parameters)
-{
-    return server_set_domain(instance, domain, parameters, 0);
-}
-
-static void server_remove_domain(struct laxity_instance *instance, struct laxity_domain *domain)
-{
-    (void)instance, (void)domain;
 }
 
 static void server_remove_vcpu(struct laxity_instance *instance, struct laxity_vcpu *base,
@@ -677,15 +613,6 @@ static enum laxity_error server_set_settings(struct laxity_instance *instance,
     return LAXITY_OK;
 }
 
-/* The first time that is not before due_ns and whole periods from phase_ns. */
-static inline int64_t server_in_phase(int64_t due_ns, int64_t phase_ns, int64_t period_ns)
-{
-    int64_t beyond_ns = (due_ns - phase_ns) % period_ns;
-    if (beyond_ns < 0)
-        beyond_ns += period_ns;
-    return beyond_ns ? due_ns + period_ns - beyond_ns : due_ns;
-}
-
 static const char *server_state(struct server_cpu *all, const struct server_vcpu *vcpu)
 {
     if (global_is_current(server_instance(all), &vcpu->global))
@@ -711,13 +638,6 @@ static void server_dump(struct laxity_instance *instance, struct laxity_cpu *bas
             dump->line(dump, &vcpu->vcpu, server_state(all, vcpu), vcpu->left_ns,
                        vcpu->has_due ? vcpu->due.key : LAXITY_NEVER);
     }
-}
-
-static inline enum laxity_error server_become(struct laxity_instance *instance,
-                                              const struct laxity_policy *policy, int64_t now)
-{
-    (void)now;
-    return policy == instance->policy ? LAXITY_OK : LAXITY_ERROR_POLICY;
 }
 
 /* The operations that are the same for all; a table adds add_vcpu, set_vcpu and become. */

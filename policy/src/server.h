@@ -27,14 +27,12 @@
  * handles all other times (replenishments, the end of a blocked VCPU's budget), and asks for a
  * decision only if the decision would change.
  *
- * A policy that includes this file defines the hooks declared below, and its table.
+ * A policy that includes this file defines the hooks of budget.h, and its table.
  */
 #ifndef LAXITY_SERVER_H
 #define LAXITY_SERVER_H
 
-#include <laxity/policy.h>
-
-#include "heap.h"
+#include "budget.h"
 #include "list.h"
 
 /* Whether the servers of an instance lend. */
@@ -44,14 +42,6 @@
 
 /* How long a VCPU runs on extra time when others wait for extra time too. */
 #define SERVER_EXTRA_TURN LAXITY_MILLISECOND
-
-/* The most replenishments of one VCPU that can be pending (sporadic server). */
-#define SERVER_REPLENISHMENTS_MAX 32
-
-struct server_replenishment {
-    int64_t at_ns, amount_ns;
-    int64_t first_ns; /* when its first part would have come without merging */
-};
 
 /* The number of orders that a lead distinguishes, and its greatest size in budgets. */
 #define SERVER_LEADS_MAX 8
@@ -101,23 +91,6 @@ struct server_cpu {
     int64_t rounded_ns, rounded_from_ns;
     uint64_t next_order;
 };
-
-/* Hooks that a policy defines. */
-
-/* The key by which VCPUs are ordered; smaller comes first. */
-static int64_t server_key(const struct server_vcpu *vcpu);
-/* The VCPU blocked, or was put to sleep: changes its budget and its place in RunQ. */
-static void server_blocked(struct laxity_instance *instance, struct server_cpu *cpu,
-                           struct server_vcpu *vcpu);
-/* A blocked VCPU wakes: is called before its budget is checked. */
-static void server_unblocked(struct laxity_instance *instance, struct server_cpu *cpu,
-                             struct server_vcpu *vcpu, int64_t now);
-/* A run on budget ends, in which the VCPU used vcpu->run_used_ns since vcpu->run_start_ns. */
-static void server_stopped(struct laxity_instance *instance, struct server_cpu *cpu,
-                           struct server_vcpu *vcpu);
-/* The VCPU's replenishment is due: sets left_ns and the next due time. */
-static void server_replenish(struct laxity_instance *instance, struct server_cpu *cpu,
-                             struct server_vcpu *vcpu, int64_t now);
 
 static inline struct server_vcpu *server_vcpu_of(struct laxity_vcpu *vcpu)
 {
@@ -323,18 +296,7 @@ static inline void server_leave_urgent(struct server_cpu *cpu, struct server_vcp
 /* Sets when the VCPU's next replenishment is due; LAXITY_NEVER: none is. */
 static inline void server_set_due(struct server_cpu *cpu, struct server_vcpu *vcpu, int64_t due_ns)
 {
-    struct heap *queue = &cpu->replenishment_queue;
-
-    if (vcpu->has_due && vcpu->due.key == due_ns)
-        return;
-    vcpu->due.key = due_ns;
-    if (vcpu->has_due && due_ns == LAXITY_NEVER)
-        heap_remove(queue, &vcpu->due);
-    else if (vcpu->has_due)
-        heap_update(queue, &vcpu->due);
-    else if (due_ns != LAXITY_NEVER)
-        heap_insert(queue, &vcpu->due);
-    vcpu->has_due = due_ns != LAXITY_NEVER;
+    server_queue_due(&cpu->replenishment_queue, &vcpu->due, &vcpu->has_due, due_ns);
 }
 
 /* From now on this VCPU's budget runs down; NULL: no budget does. */
@@ -637,17 +599,6 @@ static inline void server_review(struct laxity_instance *instance, struct server
 
 /* Operations: the same for every policy with budgets. */
 
-static enum laxity_error server_check(const struct laxity_parameters *parameters)
-{
-    if (parameters->period_ns < 1 || parameters->period_ns > LAXITY_DURATION_MAX)
-        return LAXITY_ERROR_PERIOD;
-    if (parameters->budget_ns < 1 || parameters->budget_ns > parameters->period_ns)
-        return LAXITY_ERROR_BUDGET;
-    if (parameters->priority < 1 || parameters->priority > LAXITY_PRIORITY_MAX)
-        return LAXITY_ERROR_PRIORITY;
-    return LAXITY_OK;
-}
-
 static enum laxity_error server_check_settings(const struct laxity_settings *settings)
 {
     if (settings->quantum_ns < 0 || settings->quantum_ns > LAXITY_DURATION_MAX)
@@ -678,32 +629,6 @@ static void server_remove_cpu(struct laxity_instance *instance, struct laxity_cp
 {
     (void)now;
     laxity_arm_timer(instance, cpu->number, LAXITY_NEVER);
-}
-
-/* Budgets belong to VCPUs: a domain keeps only the parameters of its next VCPU. */
-static enum laxity_error server_add_domain(struct laxity_instance *instance,
-                                           struct laxity_domain *domain,
-                                           const struct laxity_parameters *parameters)
-{
-    enum laxity_error error = server_check(parameters);
-    (void)instance;
-    if (!error)
-        domain->parameters = *parameters;
-    return error;
-}
-
-static void server_remove_domain(struct laxity_instance *instance, struct laxity_domain *domain)
-{
-    (void)instance;
-    (void)domain;
-}
-
-static enum laxity_error server_set_domain(struct laxity_instance *instance,
-                                           struct laxity_domain *domain,
-                                           const struct laxity_parameters *parameters, int64_t now)
-{
-    (void)now;
-    return server_add_domain(instance, domain, parameters);
 }
 
 static void server_remove_vcpu(struct laxity_instance *instance, struct laxity_vcpu *base,
@@ -915,15 +840,6 @@ static enum laxity_error server_set_settings(struct laxity_instance *instance,
     return LAXITY_OK;
 }
 
-/* The first time that is not before due_ns and whole periods from phase_ns. */
-static inline int64_t server_in_phase(int64_t due_ns, int64_t phase_ns, int64_t period_ns)
-{
-    int64_t beyond_ns = (due_ns - phase_ns) % period_ns;
-    if (beyond_ns < 0)
-        beyond_ns += period_ns;
-    return beyond_ns ? due_ns + period_ns - beyond_ns : due_ns;
-}
-
 static const char *server_state(const struct server_cpu *cpu, const struct server_vcpu *vcpu)
 {
     if (&vcpu->vcpu == cpu->cpu.current)
@@ -958,14 +874,6 @@ static inline void server_set_extratime(const struct laxity_instance *instance,
         server_join_extra(instance, cpu, vcpu);
     else if (!vcpu->vcpu.parameters.extratime)
         server_leave_extra(vcpu);
-}
-
-/* For policies whose VCPUs no other policy can take over. */
-static inline enum laxity_error server_become(struct laxity_instance *instance,
-                                              const struct laxity_policy *policy, int64_t now)
-{
-    (void)now;
-    return policy == instance->policy ? LAXITY_OK : LAXITY_ERROR_POLICY;
 }
 
 /* The operations that are the same for all; a table adds name, add_vcpu, set_vcpu and become. */

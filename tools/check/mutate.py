@@ -40,7 +40,6 @@ POLICY_TESTS = {
     "late": "laxity-policy",
     "stolen": "laxity-policy",
     "storm": "laxity-policy",
-    "linux": "laxity-policy",
     "one_order": "laxity-policy",
     "windows": "laxity-policy",
     "reference": "laxity-sim",
@@ -521,7 +520,7 @@ MUTATIONS = [
         "    deadline_arm_tick(instance, cpu, now);\n",
         "who reclaims pays at each tick",
         directory="policy/models",
-        by="linux",
+        by="one_order",
     ),
     Mutation(
         "helper-on-its-own",

@@ -190,11 +190,11 @@ pub fn is_accepted(host: &Host, domain: usize) -> bool {
         .all(|(_, _, answer)| answer.guaranteed)
 }
 
-/// The CPUs for which a VCPU competes with others: its own, or under rtds and global policies all of its affinity.
+/// The CPUs for which a VCPU competes with others: its own, or where there are clusters all of its affinity.
 pub fn share_of(host: &Host, vcpu: &Vcpu) -> Vec<u32> {
-    match host.policy {
-        policy if policy == Policy::Rtds || policy.is_global() => vcpu.affinity.clone(),
-        _ => vec![vcpu.cpu],
+    match host.policy.has_clusters() {
+        true => vcpu.affinity.clone(),
+        false => vec![vcpu.cpu],
     }
 }
 
@@ -482,7 +482,7 @@ fn server_of(host: &Host, place: &Place) -> Server {
 
 /// Whether analysis has bounds for hosts under the policy, other than where no VCPU waits for budget.
 pub fn has_bounds(policy: Policy) -> bool {
-    policy.is_partitioned() || policy.is_global() || policy == Policy::Rtds
+    policy.is_partitioned() || policy.has_clusters()
 }
 
 /// The part of a host that analysis has no bound for.
@@ -521,13 +521,13 @@ fn beyond_analysis(host: &Host) -> Option<String> {
 /// The part of a host that rules out bounds although its policy has them: the number of a domain, the key of the
 /// domain, and the reason.
 pub fn beyond_bounds(host: &Host) -> Option<(usize, &'static str, String)> {
-    if host.policy != Policy::Rtds && !host.policy.is_global() {
+    if !host.policy.has_clusters() {
         return None;
     }
     let domains = || host.domains.iter().enumerate();
-    let extratime = |domain: &Domain| domain.parameters.extratime;
+    let has_extratime = |(_, domain): &(usize, &Domain)| domain.parameters.extratime;
     if host.policy == Policy::Rtds
-        && let Some((number, domain)) = domains().find(|(_, domain)| extratime(domain))
+        && let Some((number, domain)) = domains().find(has_extratime)
     {
         let why = format!(
             "rtds can replenish other VCPUs late while {} runs in extratime",

@@ -123,8 +123,6 @@ fn open_domain(
         budget: !has_none && parameters.budget.is_absent() && !has_slice,
         period: !has_none && parameters.period.is_absent(),
         priority: !has_none && parameters.priority.is_absent(),
-        // Under rtds and global policies VCPUs share all CPUs that they may run on.
-        affinity: table.affinity.is_absent()
-            && !policy.is_some_and(|policy| policy == Policy::Rtds || policy.is_global()),
+        affinity: table.affinity.is_absent() && !policy.is_some_and(Policy::has_clusters),
     }
 }

@@ -187,6 +187,11 @@ impl Policy {
         self.family() == Family::Global
     }
 
+    /// Whether VCPUs with budgets share all CPUs of their affinity, which analysis therefore takes in clusters.
+    pub fn has_clusters(self) -> bool {
+        self.is_global() || self == Policy::Rtds
+    }
+
     /// For a policy with one order for all CPUs, the same on each CPU by itself.
     pub fn on_each_cpu(self) -> Option<Policy> {
         Policy::from_name(self.name().strip_prefix("global-")?)

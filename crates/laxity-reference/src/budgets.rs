@@ -101,16 +101,20 @@ impl Vcpu {
     }
 }
 
-/// SEDF, at a wake: whether what is left of the slice is to the rest of the period at least what the
+/// SEDF, at a wake: a new period begins if what is left of the slice is to the rest of the period at least what the
 /// slice is to the period; so it is when the period is over.
-pub(crate) fn keeps_too_much(
-    left_ns: i64,
-    full_at_ns: i64,
+pub(crate) fn renew_at_wake(
+    left_ns: &mut i64,
+    full_at_ns: &mut i64,
     parameters: &Parameters,
     now_ns: i64,
-) -> bool {
+) {
     let product = |a: i64, b: i64| i128::from(a) * i128::from(b);
-    product(left_ns, parameters.period_ns) >= product(full_at_ns - now_ns, parameters.budget_ns)
+    let rest_ns = *full_at_ns - now_ns;
+    if product(*left_ns, parameters.period_ns) >= product(rest_ns, parameters.budget_ns) {
+        *left_ns = parameters.budget_ns;
+        *full_at_ns = now_ns + parameters.period_ns;
+    }
 }
 
 /// Sporadic: a VCPU stops running on budget. "What it used since it was chosen comes back one
@@ -350,11 +354,9 @@ impl Rules for Budgets {
     fn wake(&mut self, number: usize, now_ns: i64) {
         let vcpu = &mut self.vcpus[number];
         vcpu.awake = true;
-        if self.policy == Policy::Sedf
-            && keeps_too_much(vcpu.budget_ns, vcpu.full_at_ns, &vcpu.parameters, now_ns)
-        {
-            vcpu.budget_ns = vcpu.parameters.budget_ns;
-            vcpu.full_at_ns = now_ns + vcpu.parameters.period_ns;
+        if self.policy == Policy::Sedf {
+            let (left_ns, full_at_ns) = (&mut vcpu.budget_ns, &mut vcpu.full_at_ns);
+            renew_at_wake(left_ns, full_at_ns, &vcpu.parameters, now_ns);
         }
         // Under periodic, one with budget has kept its place.
         if vcpu.budget_ns > 0 && vcpu.place.is_none() {

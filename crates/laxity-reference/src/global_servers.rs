@@ -1,7 +1,7 @@
 //! Servers and SEDF with one order for all CPUs: `docs/explanation/policies.md`, "Servers with one order for all
 //! CPUs" and "Budgets".
 
-use crate::budgets::{Replenishment, Use, keeps_too_much, register};
+use crate::budgets::{Replenishment, Use, register, renew_at_wake};
 use crate::rules::Rules;
 use laxity_host::{Host, Parameters, Policy};
 
@@ -222,11 +222,9 @@ impl Rules for GlobalServers {
     fn wake(&mut self, number: usize, now_ns: i64) {
         let vcpu = &mut self.vcpus[number];
         vcpu.awake = true;
-        if self.budgets == Policy::Sedf
-            && keeps_too_much(vcpu.budget_ns, vcpu.full_at_ns, &vcpu.parameters, now_ns)
-        {
-            vcpu.budget_ns = vcpu.parameters.budget_ns;
-            vcpu.full_at_ns = now_ns + vcpu.parameters.period_ns;
+        if self.budgets == Policy::Sedf {
+            let (left_ns, full_at_ns) = (&mut vcpu.budget_ns, &mut vcpu.full_at_ns);
+            renew_at_wake(left_ns, full_at_ns, &vcpu.parameters, now_ns);
         }
         // Under periodic, one with budget has kept its place.
         if vcpu.budget_ns > 0 && vcpu.place.is_none() {

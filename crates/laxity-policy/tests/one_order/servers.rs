@@ -2,8 +2,9 @@
 //! changes of the policy. When all that is due has been served, the first of the order run, as
 //! docs/explanation/policies.md says, and no VCPU has used more than its budget.
 
+use super::machine::{Machine, tell_of_panic};
 use laxity_policies::{Parameters, Policy, Settings};
-use laxity_policy::{DumpLine, Event, Instance, NEVER, Request};
+use laxity_policy::DumpLine;
 use laxity_trials::{Draw, seeds};
 
 struct Vcpu {
@@ -18,21 +19,12 @@ struct Vcpu {
     due_ns: i64,
 }
 
-struct Cpu {
-    end_ns: i64,
-    kicked: bool,
-    running: Option<usize>,
-}
-
 struct Storm {
     seed: u64,
     draw: Draw,
     policy: Policy,
-    instance: Instance,
-    now: i64,
-    account_ns: i64,
+    machine: Machine,
     vcpus: Vec<Vcpu>,
-    cpus: Vec<Cpu>,
 }
 
 impl Storm {
@@ -43,25 +35,16 @@ impl Storm {
             .collect();
         let policy = draw.one_of(&policies);
         let cpus = draw.between(1, 4) as u32;
-        let mut instance = Instance::new(policy, &Settings::default(), cpus).expect("valid");
-        instance.set_tracing(true);
-        let cpu = || Cpu {
-            end_ns: NEVER,
-            kicked: false,
-            running: None,
-        };
         let mut storm = Storm {
             seed,
             draw,
             policy,
-            instance,
-            now: 0,
-            account_ns: NEVER,
+            machine: Machine::new(policy, &Settings::default(), cpus),
             vcpus: Vec::new(),
-            cpus: (0..cpus).map(|_| cpu()).collect(),
         };
         let parameters = storm.parameters();
-        storm.instance.add_domain(&parameters).expect("valid");
+        let instance = &mut storm.machine.instance;
+        instance.add_domain(&parameters).expect("valid");
         let in_clusters = storm.draw.between(0, 1) == 0;
         for _ in 0..storm.draw.between(1, 9) {
             let parameters = storm.parameters();
@@ -71,7 +54,7 @@ impl Storm {
                 false => cpu == home || storm.draw.between(0, 9) < 7,
             };
             let affinity: Vec<u32> = (0..cpus).filter(|&cpu| is_on(cpu)).collect();
-            let instance = &mut storm.instance;
+            let instance = &mut storm.machine.instance;
             let added = instance.add_vcpu(0, home, &affinity, &parameters, 0);
             added.expect("valid");
             storm.vcpus.push(Vcpu {
@@ -83,7 +66,7 @@ impl Storm {
                 due_ns: 0,
             });
         }
-        storm.take();
+        storm.machine.take();
         storm
     }
 
@@ -102,7 +85,10 @@ impl Storm {
             for _ in 0..self.draw.between(0, 3) {
                 self.act();
             }
-            self.settle();
+            self.machine.settle(&mut self.draw);
+            for vcpu in self.machine.replenished.drain(..) {
+                self.vcpus[vcpu].used_ns = 0;
+            }
             self.check();
             self.pass_time();
         }
@@ -110,28 +96,27 @@ impl Storm {
 
     fn act(&mut self) {
         let vcpu = self.draw.between(0, self.vcpus.len() as i64 - 1) as usize;
-        let now = self.now;
+        let Machine { instance, now, .. } = &mut self.machine;
+        let now = *now;
         match self.draw.between(1, 14) {
             1..=6 if !self.vcpus[vcpu].runnable => {
                 self.vcpus[vcpu].runnable = true;
-                self.instance.wake(vcpu, now);
+                instance.wake(vcpu, now);
             }
             7..=9 => {
-                let cpu = self.draw.between(0, self.cpus.len() as i64 - 1) as usize;
-                if let Some(vcpu) = self.cpus[cpu].running {
+                let cpu = self.draw.between(0, self.machine.cpus.len() as i64 - 1) as usize;
+                if let Some(vcpu) = self.machine.block(cpu) {
                     self.vcpus[vcpu].runnable = false;
-                    self.instance.block_running(vcpu);
-                    self.schedule(cpu);
                 }
             }
             10 | 11 if self.vcpus[vcpu].runnable => {
                 self.vcpus[vcpu].runnable = false;
-                self.instance.sleep(vcpu, now);
+                instance.sleep(vcpu, now);
             }
-            12 if self.vcpus[vcpu].runnable => self.instance.yield_now(vcpu, now),
+            12 if self.vcpus[vcpu].runnable => instance.yield_now(vcpu, now),
             13 => {
                 let parameters = self.parameters();
-                let set = self.instance.set_vcpu(vcpu, &parameters, now);
+                let set = self.machine.instance.set_vcpu(vcpu, &parameters, now);
                 set.expect("valid");
                 let of = &mut self.vcpus[vcpu];
                 (of.parameters, of.used_ns) = (parameters, 0);
@@ -143,82 +128,28 @@ impl Storm {
                     .filter(|policy| policy.switch_group() == group)
                     .collect();
                 self.policy = self.draw.one_of(&policies);
-                let became = self.instance.become_policy(self.policy, now);
+                let became = instance.become_policy(self.policy, now);
                 became.expect("it is of the group");
             }
             _ => {}
         }
-        self.take();
-    }
-
-    fn schedule(&mut self, cpu: usize) {
-        self.cpus[cpu].kicked = false;
-        let decision = self.instance.schedule(cpu as u32, self.now);
-        assert!(decision.until_ns > self.now, "a decision for no time");
-        self.cpus[cpu].end_ns = decision.until_ns;
-        self.cpus[cpu].running = decision.vcpu;
-        self.take();
-    }
-
-    fn take(&mut self) {
-        let (cpus, account_ns) = (&mut self.cpus, &mut self.account_ns);
-        self.instance.take_requests(|request| match request {
-            Request::Kick(cpu) => cpus[cpu as usize].kicked = true,
-            Request::Extend(cpu, until_ns) => cpus[cpu as usize].end_ns = until_ns,
-            Request::ArmAccount(at_ns) => *account_ns = at_ns,
-            other @ Request::ArmTimer(..) => panic!("nobody asks for {other:?}"),
-        });
-        let vcpus = &mut self.vcpus;
-        self.instance.take_reports(|report| {
-            if report.event == Event::Replenish {
-                vcpus[report.vcpu].used_ns = 0;
-            }
-        });
-    }
-
-    /// Serves all that is due, in any order.
-    fn settle(&mut self) {
-        loop {
-            let due: Vec<usize> = (0..self.cpus.len())
-                .filter(|&cpu| self.cpus[cpu].kicked || self.cpus[cpu].end_ns <= self.now)
-                .collect();
-            let decides_first = !due.is_empty() && self.draw.between(0, 1) == 0;
-            if self.account_ns <= self.now && !decides_first {
-                self.account_ns = NEVER;
-                self.instance.account(self.now);
-                self.take();
-            } else if due.is_empty() {
-                return;
-            } else {
-                let cpu = self.draw.one_of(&due);
-                self.schedule(cpu);
-            }
-        }
+        self.machine.take();
     }
 
     fn pass_time(&mut self) {
-        let ends_ns = self.cpus.iter().map(|cpu| cpu.end_ns);
-        let next_ns = ends_ns.min().expect("a CPU").min(self.account_ns);
-        let to_ns = next_ns.min(self.now + self.draw.between(1, 9));
-        for vcpu in self.cpus.iter().filter_map(|cpu| cpu.running) {
-            self.vcpus[vcpu].used_ns += to_ns - self.now;
-            self.vcpus[vcpu].ran.push((self.now, to_ns));
+        let now = self.machine.now;
+        let to_ns = self.machine.next_ns().min(now + self.draw.between(1, 9));
+        for vcpu in (self.machine.cpus.iter()).filter_map(|cpu| cpu.running) {
+            self.vcpus[vcpu].used_ns += to_ns - now;
+            self.vcpus[vcpu].ran.push((now, to_ns));
         }
-        self.now = to_ns;
-    }
-
-    /// What the policy tells of each VCPU, by number.
-    fn lines(&mut self) -> Vec<DumpLine> {
-        let cpus = 0..self.cpus.len() as u32;
-        let mut lines: Vec<DumpLine> = cpus.flat_map(|cpu| self.instance.dump(cpu)).collect();
-        lines.sort_by_key(|line| line.vcpu);
-        let numbers = lines.iter().map(|line| line.vcpu);
-        assert!(numbers.eq(0..self.vcpus.len()), "a VCPU is lost: {lines:?}");
-        lines
+        self.machine.now = to_ns;
     }
 
     fn check(&mut self) {
-        let lines = self.lines();
+        let lines = self.machine.lines();
+        let numbers = lines.iter().map(|line| line.vcpu);
+        assert!(numbers.eq(0..self.vcpus.len()), "a VCPU is lost: {lines:?}");
         for (vcpu, line) in self.vcpus.iter_mut().zip(&lines) {
             vcpu.due_ns = line.next_ns;
         }
@@ -235,10 +166,8 @@ impl Storm {
                 .any(|line| self.vcpus[line.vcpu].affinity.contains(&cpu))
         };
         for (number, (vcpu, line)) in self.vcpus.iter().zip(&lines).enumerate() {
-            let places = self.cpus.iter().filter(|cpu| cpu.running == Some(number));
-            let is_running = places.count();
-            assert!(is_running <= 1, "VCPU {number} runs twice");
-            assert_eq!(is_running == 1, line.state == "runs", "{line:?}");
+            let is_running = self.machine.places_of(number) == 1;
+            assert_eq!(is_running, line.state == "runs", "{line:?}");
             assert!(line.left_ns <= vcpu.parameters.budget_ns, "{line:?}");
             self.check_use(vcpu, line);
             let may = match vcpu.runnable {
@@ -250,7 +179,7 @@ impl Storm {
                 continue;
             }
             for &cpu in &vcpu.affinity {
-                match self.cpus[cpu as usize].running {
+                match self.machine.cpus[cpu as usize].running {
                     Some(running) => assert!(
                         rank(&self.vcpus[running]) <= rank(vcpu),
                         "VCPU {number} waits for VCPU {running}, which comes after it"
@@ -259,13 +188,12 @@ impl Storm {
                 }
             }
         }
-        for (number, cpu) in self.cpus.iter().enumerate() {
-            if let Some(vcpu) = cpu.running {
-                assert!(self.vcpus[vcpu].runnable, "VCPU {vcpu} has nothing to do");
-                let affinity = &self.vcpus[vcpu].affinity;
-                assert!(affinity.contains(&(number as u32)), "VCPU {vcpu}");
-            }
-        }
+        self.machine.check_running(|vcpu| {
+            let Vcpu {
+                runnable, affinity, ..
+            } = &self.vcpus[vcpu];
+            (*runnable, affinity)
+        });
     }
 
     /// No more than a budget is used after a replenishment, and by a sporadic server in any period.
@@ -279,7 +207,7 @@ impl Storm {
             assert!(vcpu.used_ns <= budget_ns, "{} used: {line:?}", vcpu.used_ns);
             return;
         }
-        let from_ns = self.now - period_ns;
+        let from_ns = self.machine.now - period_ns;
         let used_ns = (vcpu.ran.iter().rev())
             .map(|&(start_ns, end_ns)| (end_ns - start_ns.max(from_ns)).max(0));
         let used_ns: i64 = used_ns.sum();
@@ -289,13 +217,7 @@ impl Storm {
 
 impl Drop for Storm {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!(
-                "This was storm {0} under {1}: LAXITY_SEED={0} LAXITY_CASES=1 repeats it.",
-                self.seed,
-                self.policy.name()
-            );
-        }
+        tell_of_panic(self.seed, self.policy);
     }
 }
 
