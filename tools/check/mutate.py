@@ -828,7 +828,7 @@ MUTATIONS = [
     ),
     Mutation(
         "check-missing",
-        "server.h",
+        "budget.h",
         "    if (parameters->budget_ns < 1 || parameters->budget_ns > parameters->period_ns)",
         "    if (parameters->budget_ns < 1)",
         "a budget above the period is refused",
