@@ -815,6 +815,22 @@ def test_a_group_with_other_processes_is_not_the_guests_own(machine: Machine) ->
 
 
 @pytest.mark.parametrize(
+    ("whole", "below"),
+    [
+        ("machine.slice/machine-qemu\\x2d1\\x2dbatch.scope", "/libvirt/emulator"),
+        ("machine/qemu-1-batch.libvirt-qemu", "/emulator"),
+        ("qemu.slice/100.scope", ""),
+    ],
+)
+def test_a_guests_group_has_all_its_threads(machine: Machine, whole: str, below: str) -> None:
+    machine.stop("batch")
+    machine.start("batch", "CPU 0/KVM", group=whole + below)
+    of = {guest["name"]: guest["group"] for guest in machine.linux.observe([])["guests"]}
+    assert of["batch"] is not None
+    assert (of["batch"]["path"], of["batch"]["is_own"]) == (whole, True)
+
+
+@pytest.mark.parametrize(
     ("words", "name"),
     [
         (["qemu-kvm", "-name", "guest=web,debug-threads=on"], "web"),

@@ -1,7 +1,7 @@
-"""`laxity apply` on the emulated KVM host: its kernel, its control groups, libvirt's hook.
+"""`laxity apply` on the emulated KVM host: its kernel, its control groups, Debian's libvirt.
 
-Python of Debian runs there as on any host. Guests are processes with threads that are named as
-QEMU names its own; their control groups are named as those of libvirt and of Proxmox.
+One guest is QEMU with KVM, started by libvirt. The other is a process with threads that are named
+as QEMU names its own, in a control group that is named as those of Proxmox.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import libvirt_host
 import pytest
 from laxity import Host
 from laxity.apply import agent
 from laxity.apply.agent.settings import Wanted
 from laxity.apply.wanted import Helpers, ask
-from laxity.lab import cpio, kvm_image, kvm_policies, machine, packages
+from laxity.lab import cpio, kvm_image, kvm_policies, machine
 from laxity.lab.kvm_machine import KvmMachine
 from laxity.policies import TABLE
 from test_apply import GUEST
@@ -28,11 +29,6 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("apt-get") is None, reason="the kernel is Debian's"),
 ]
 
-PYTHON = (
-    *("python3.11-minimal", "libpython3.11-minimal", "libpython3.11-stdlib"),
-    *("libc6", "libexpat1", "libffi8", "zlib1g"),
-)
-
 HOST = """\
 duration = "1 s"
 host = { cpus = 1, policy = "fifo" }
@@ -41,14 +37,31 @@ domain = [
     { name = "batch", rt-priority = 2, budget = "2 ms", period = "10 ms" },
 ]
 """
+LIBVIRT, PROXMOX = "control", "batch"
+"""The guest of each."""
 GROUPS = {
-    "control": "machine.slice/machine-qemu\\x2d1\\x2dcontrol.scope",
-    "batch": "qemu.slice/100.scope",
+    LIBVIRT: "machine/qemu-1-control.libvirt-qemu",
+    PROXMOX: "qemu.slice/100.scope",
 }
-VCPUS = {"control": 2, "batch": 1}
+VCPUS = {LIBVIRT: 2, PROXMOX: 1}
+DOMAIN = f"""\
+<domain type='kvm'>
+  <name>{LIBVIRT}</name>
+  <memory unit='MiB'>32</memory>
+  <vcpu>{VCPUS[LIBVIRT]}</vcpu>
+  <iothreads>1</iothreads>
+  <os><type arch='x86_64' machine='pc'>hvm</type></os>
+  <cpu mode='host-passthrough'/>
+  <devices>
+    <emulator>/usr/bin/qemu-system-x86_64</emulator>
+    <controller type='usb' model='none'/>
+    <memballoon model='none'/>
+  </devices>
+</domain>
+"""
 
 DRIVER = """
-import json, os, subprocess, sys
+import json, os, subprocess, sys, time
 from pathlib import Path
 
 sys.path.append("/")
@@ -57,7 +70,6 @@ from agent.scheduler import Scheduler
 ROOT, RESULTS = Path("/sys/fs/cgroup"), Path(os.environ["RESULTS"])
 PLAN = json.loads(Path("/plan/plan.json").read_text())
 FILES = ("cpu.weight", "cpu.max", "cpu.max.burst")
-guests = {}
 
 def refusals(scheduler, *orders):
     for order in orders:
@@ -66,36 +78,50 @@ def refusals(scheduler, *orders):
         except OSError as error:
             yield str(error)
 
-def group(name):
-    made = ROOT
-    for part in PLAN["groups"][name].split("/"):
-        (made / "cgroup.subtree_control").write_text("+cpu")
-        made = made / part
-        made.mkdir(exist_ok=True)
-    return made
+def start_libvirt():
+    log = (RESULTS / "libvirtd.log").open("ab")
+    daemon = subprocess.Popen(["libvirtd", "--config", "/dev/null"], stdout=log, stderr=log)
+    while subprocess.run(["virsh", "version"], capture_output=True).returncode != 0:
+        assert daemon.poll() is None, "libvirtd has ended"
+        time.sleep(0.1)
+    return daemon
 
-def start(name):
+def virsh(*words):
+    subprocess.run(["virsh", "--quiet", *words], check=True)
+
+def of_libvirt(name):
+    (group,) = ROOT.glob(f"machine/qemu-*-{name}.libvirt-qemu")
+    return int(Path(f"/run/libvirt/qemu/{name}.pid").read_text()), group
+
+def start_as_proxmox(name):
     names = [f"CPU {number}/KVM" for number in range(PLAN["vcpus"][name])]
     words = ["qemu-system-x86_64", "-c", PLAN["guest"], "-name", f"guest={name},debug-threads=on"]
-    guests[name] = subprocess.Popen([*words, *names, "IO iothread1"], executable=sys.executable,
+    started = subprocess.Popen([*words, *names, "IO iothread1"], executable=sys.executable,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONHOME": "/usr"})
-    assert guests[name].stdout.readline() == b"ready\\\\n"
-    (group(name) / "cgroup.procs").write_text(str(guests[name].pid))
-
-def shown(*words):
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split("\\\\n")
+    assert started.stdout.readline() == b"ready\\n"
+    group = ROOT
+    for part in PLAN["groups"][name].split("/"):
+        (group / "cgroup.subtree_control").write_text("+cpu")
+        group = group / part
+        group.mkdir(exist_ok=True)
+    (group / "cgroup.procs").write_text(str(started.pid))
+    return started, group
 
 def snapshot():
     found = {}
-    for name, process in guests.items():
-        for task in Path(f"/proc/{process.pid}/task").iterdir():
+    guests = {"control": of_libvirt("control"), "batch": (batch.pid, batch_group)}
+    for name, (pid, group) in guests.items():
+        for task in Path(f"/proc/{pid}/task").iterdir():
             comm = (task / "comm").read_text().strip()
             fields = (task / "stat").read_text().rpartition(")")[2].split()
             # priority, nice, real-time priority and policy, as proc_pid_stat(5) counts them
             found[f"{name} {comm}"] = [fields[15], fields[16], fields[37], fields[38]]
-        for file in FILES:
-            found[f"{name} {file}"] = (group(name) / file).read_text().strip()
-    for place in ("/var/lib/laxity", "/etc/libvirt"):
+        for each in (group, *(path for path in group.rglob("*") if path.is_dir())):
+            for file in FILES:
+                if (each / file).exists():
+                    where = each.relative_to(group) / file
+                    found[f"{name} {where}"] = (each / file).read_text().strip()
+    for place in ("/var/lib/laxity", "/etc/libvirt/hooks"):
         found[place] = sorted(map(str, Path(place).rglob("*")))
     found["/run"] = sorted(map(str, Path("/run").glob("laxity-scx*")))
     found["sched_ext"] = Path("/sys/kernel/sched_ext/state").read_text()
@@ -107,10 +133,10 @@ def agent(**request):
     assert done.returncode in (0, 1), done.stderr
     return json.loads(done.stdout)
 
-for place in ("/var/lib", "/run", "/etc/libvirt"):
-    Path(place).mkdir(parents=True, exist_ok=True)
-for name in PLAN["groups"]:
-    start(name)
+libvirt = start_libvirt()
+virsh("define", "/plan/domain.xml")
+virsh("start", "control")
+batch, batch_group = start_as_proxmox("batch")
 told = {"before": snapshot(), "seen": agent(do="observe", nics=[])["seen"], "applied": {}}
 for policy, wanted in PLAN["wanted"].items():
     answer = agent(do="apply", wanted=wanted, keep=False, persist=True)
@@ -123,49 +149,37 @@ for policy, wanted in PLAN["wanted"].items():
         told["between"] = scheduler._ask("show")
         told["refused"] = list(refusals(scheduler, "set control budget=7000000", "phase 1 0"))
         told["unchanged"] = scheduler._ask("show")
-guests["batch"].kill()
-guests["batch"].communicate()
-start("batch")
-told["started"] = snapshot()
-hook = "/etc/libvirt/hooks/qemu.d/laxity"
-told["hook"] = shown(hook, "batch", "started", "begin", "-")
-told["hooked"] = snapshot()
+def restart():
+    virsh("destroy", "control")
+    virsh("start", "control")
+    return snapshot()
+
+told["started"] = restart()
+libvirt.terminate()
+libvirt.wait()
+start_libvirt()
+told["hooked"] = restart()
 told["reverted"] = agent(do="revert")
 told["after"] = snapshot()
 (RESULTS / "told.json").write_text(json.dumps(told))
 """.replace("\\\\n", "\\n")
 
-SCRIPT = """\
+SCRIPT = f"""\
 set -eu
-mkdir -p /usr/bin
-ln -s python3.11 /usr/bin/python3
-PATH=$PATH:/usr/bin python3 -B /plan/drive.py
+{libvirt_host.SCRIPT}
+python3 -B /plan/drive.py
 """
 
 
 @dataclass(frozen=True)
-class WithPython(KvmMachine):
-    """A host that has Python, too."""
+class WithLibvirt(KvmMachine):
+    """A host that has libvirt and Python, too."""
 
     beside: bytes = b""
 
     def contents(self) -> dict[str, bytes]:
         found = super().contents()
         return {**found, "programs": found["programs"] + self.beside}
-
-
-def python_of(directory: Path) -> list[cpio.Entry]:
-    found = packages.fetch(packages.downloads(PYTHON), kvm_image.CACHE / "packages")
-    for package in found:
-        packages.run("dpkg-deb", "--extract", package, directory)
-    entries = []
-    for path in sorted(directory.rglob("*")):
-        name = str(path.relative_to(directory))
-        if path.is_symlink():
-            entries.append(cpio.link(name, str(path.readlink())))
-        elif path.is_file() and not name.startswith(("usr/share", "etc")):
-            entries.append(cpio.file(name, path, executable=True))
-    return entries
 
 
 def wanted(policy: str) -> Wanted:
@@ -213,6 +227,7 @@ def test_apply_on_a_real_kernel(tmp_path: Path) -> None:
         "changed": Wanted(domains={}, interrupts={}, scheduler=scheduler),
     }
     (plan / "plan.json").write_text(json.dumps(content))
+    (plan / "domain.xml").write_text(DOMAIN)
     (plan / "drive.py").write_text(DRIVER)
     (plan / "plan.sh").write_text(SCRIPT)
     agents = Path(agent.__file__).parent
@@ -221,10 +236,12 @@ def test_apply_on_a_real_kernel(tmp_path: Path) -> None:
     files += [
         cpio.Entry(f"scheduler/{name}", 0o100755, content) for name, content in loading.items()
     ]
-    beside = cpio.archive([*python_of(tmp_path / "unpacked"), cpio.directory("scheduler"), *files])
+    beside = cpio.archive(
+        [*libvirt_host.entries(tmp_path / "unpacked"), cpio.directory("scheduler"), *files]
+    )
     image = kvm_image.build(print)
     kvm_image.programs(print)
-    made = WithPython(image, plan, memory_mib=768, beside=beside)
+    made = WithLibvirt(image, plan, memory_mib=1536, beside=beside)
     told = json.loads((made.run(tmp_path / "out", print) / "told.json").read_text())
 
     seen = {guest["name"]: guest for guest in told["seen"]["guests"]}
@@ -254,9 +271,9 @@ def test_apply_on_a_real_kernel(tmp_path: Path) -> None:
     assert of("fifo")["control cpu.weight"] == "100"
     assert of("fifo")["batch CPU 0/KVM"][2:] == ["2", "1"]
     assert of("fifo")["batch IO iothread1"][2:] == ["0", "0"]
-    # A guest that starts is an ordinary one until the hook has been called.
-    assert told["started"]["batch CPU 0/KVM"][2:] == ["0", "0"]
-    assert told["hooked"]["batch CPU 0/KVM"][2:] == ["2", "1"]
+    # libvirt looks for hooks when it starts, and then calls this one for each guest that starts.
+    assert told["started"]["control CPU 0/KVM"][2:] == ["0", "0"]
+    assert told["hooked"]["control CPU 0/KVM"][2:] == ["30", "1"]
     assert told["reverted"]["failed"] == []
     assert told["after"] == told["before"]
 

@@ -113,6 +113,11 @@ def _apply(place: Place, host: Any, helpers: Any, dry_run: bool, as_json: bool) 
         return
     made = place.apply(asked.wanted, programs=_programs(host["policy"]))
     notes += [f"{label} ended meanwhile" for label in made["vanished"]]
+    if any(change["what"] == "hook" and change["old"] is None for change in made["changes"]):
+        notes.append(
+            "a libvirt that had no hook before calls this one after `systemctl restart virtqemud` "
+            "(or `libvirtd`); guests go on meanwhile"
+        )
     _show(made["changes"], "changed", place, notes, as_json)
 
 

@@ -68,8 +68,18 @@ def suite(name: str, place: Path) -> tuple[str, ...]:
 
 def downloads(names: tuple[str, ...], options: tuple[str, ...] = ()) -> list[Download]:
     """The newest version of each package that apt knows with those options."""
+    return _listed(names, *options, "download")
+
+
+def with_dependencies(names: tuple[str, ...]) -> list[Download]:
+    """The newest versions of packages and of all that they depend on, as for an empty system."""
+    empty = ("-o", "Dir::State::status=/dev/null", "--no-install-recommends")
+    return _listed(names, *empty, "--yes", "install")
+
+
+def _listed(names: tuple[str, ...], *words: str) -> list[Download]:
     try:
-        listing = ask_apt("apt-get", *options, "download", "--print-uris", *names)
+        listing = ask_apt("apt-get", *words, "--print-uris", *names)
     except ProgramError as failure:
         unknown = re.search(
             r"Unable to locate package (\S+)|no installation candidate", str(failure)
@@ -77,7 +87,7 @@ def downloads(names: tuple[str, ...], options: tuple[str, ...] = ()) -> list[Dow
         if unknown is None:
             raise
         raise unknown_package(unknown[1] or names[0]) from None
-    found = re.findall(r"^'.*' ([^_]+)(_\S+) \d+ (\S+)$", listing, re.MULTILINE)
+    found = re.findall(r"^'.*' ([^_]+)(_\S+) \d+ (\S*)$", listing, re.MULTILINE)
     return [Download(name, name + rest, digest) for name, rest, digest in sorted(found)]
 
 

@@ -43,9 +43,14 @@ KERNEL_THREAD = 0x00200000
 FILES = ("cpu.weight", "cpu.max", "cpu.max.burst")
 """The settings of a control group that are changed."""
 
-OF_A_GUEST = re.compile(r"(^|/)machine-[^/]*\.scope$|^/?qemu\.slice/[^/]+\.scope$")
-"""The groups in which libvirt and Proxmox keep a guest and its helper processes."""
-UNIT = re.compile(r"\.(scope|service)$")
+OF_A_GUEST = re.compile(
+    r"(^|/)machine-[^/]*\.scope$|^/?qemu\.slice/[^/]+\.scope$|^machine/qemu-[^/]*\.libvirt-qemu$"
+)
+"""The groups in which libvirt, with systemd and without, and Proxmox keep a guest and its helper
+processes."""
+UNIT = re.compile(r"\.(scope|service|libvirt-qemu)$")
+"""How the name ends of a group that is a whole: a unit of systemd's, or without systemd a guest of
+libvirt's. QEMU's own threads are in groups below it."""
 _SLICES = r"(?:(?!user\.slice/)[^/]+\.slice/)+"
 """Slices of root's systemd. Nobody else can move a process to a unit there: what an ordinary user
 may divide is below a service, or in user.slice."""
@@ -257,7 +262,7 @@ class Linux:
         return _cpus(_text(Path("/sys/devices/system/cpu/online")))
 
     def _group(self, pid: int) -> Group | None:
-        """Returns the group of a guest: its systemd unit, or else the group of its process."""
+        """Returns the group of a guest: the whole that it is in, or else that of its process."""
         path = self._path(pid)
         if path is None or not (self._groups / "cgroup.controllers").exists():
             return None

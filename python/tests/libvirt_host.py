@@ -1,0 +1,63 @@
+"""What an emulated KVM host needs for Debian's own libvirt and QEMU, and how they are started."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from laxity.lab import cpio, kvm_image, packages
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PACKAGES = (
+    *("libvirt-daemon", "libvirt-daemon-driver-qemu", "libvirt-clients", "qemu-system-x86"),
+    "python3",
+)
+SHARED = ("libvirt", "qemu", "seabios", "vgabios")
+"""The directories of /usr/share that are needed."""
+LEFT_OUT = (
+    *("etc/", "usr/lib/ipxe/", "usr/libexec/qemu-system-i386", "usr/bin/qemu-system-i386"),
+    *("usr/bin/qemu-storage-daemon", "usr/bin/qemu-system-x86_64-microvm"),
+    *(
+        f"usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_{name}.so"
+        for name in ("interface", "network", "nodedev", "nwfilter", "secret", "storage")
+    ),
+)
+"""What takes memory and time, and is not needed."""
+
+SCRIPT = """\
+mkdir -p /etc/libvirt /run /root /var/log/libvirt/qemu /var/cache/libvirt /var/lib/libvirt
+ln -sfn /run /var/run
+echo 'root:x:0:0::/root:/bin/sh
+libvirt-qemu:x:64055:104::/var/lib/libvirt:/bin/false' >/etc/passwd
+echo 'root:x:0:
+kvm:x:104:
+libvirt-qemu:x:64055:' >/etc/group
+hostname host
+echo '127.0.0.1 host' >/etc/hosts
+echo 'security_driver = "none"
+namespaces = []
+stdio_handler = "file"' >/etc/libvirt/qemu.conf
+chown root:kvm /dev/kvm
+chmod 660 /dev/kvm
+PATH=$PATH:/usr/bin:/usr/sbin:/sbin
+"""
+"""Makes of such a host one on which `libvirtd` starts; the rest of a plan follows."""
+
+
+def entries(directory: Path) -> list[cpio.Entry]:
+    """The files of the packages, which are unpacked in `directory`."""
+    downloads = packages.with_dependencies(PACKAGES)
+    for package in packages.fetch(downloads, kvm_image.CACHE / "packages"):
+        packages.run("dpkg-deb", "--extract", package, directory)
+    found = []
+    for path in sorted(directory.rglob("*")):
+        name = str(path.relative_to(directory))
+        shared = name.startswith("usr/share/") and name.split("/")[2] not in SHARED
+        if shared or name.startswith(LEFT_OUT):
+            continue
+        if path.is_symlink():
+            found.append(cpio.link(name, str(path.readlink())))
+        elif path.is_file():
+            found.append(cpio.file(name, path, executable=True))
+    return found
