@@ -153,8 +153,8 @@ def test_several_cpus_keep_affinities(tmp_path: Path) -> None:
         trace = out / f"{policy}.laxtrace"
         run = collect.run(host, results / policy, trace, wall_ns=0)
         assert int((results / policy / "decisions").read_text()) > 100
-        # Both VCPUs of a guest do their jobs.
-        assert all(task.jobs > task.missed for task in run.domains[0].tasks)
+        # Both VCPUs of a guest do their jobs, and do not wait for an alarm that was lost.
+        assert all(task.jobs > 2 * task.missed for task in run.domains[0].tasks)
         went: dict[int, set[int]] = {}
         for record in tracefile.records(trace):
             if tracefile.KINDS[record["kind"] - 1] == "run":
