@@ -2,15 +2,19 @@
 //! agreements that can be allocated by.
 #![no_main]
 
-use laxity_bandwidth::agreements::Port;
+use laxity_bandwidth::agreements::{Attachment, Port};
 use laxity_bandwidth::{Claim, agreements, allocate};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let look_at = |name: &str, _: &str| match name.chars().next() {
-        Some('x') => Port::Absent,
-        Some('m') => Port::Unusable("is a macvtap", "use a tap"),
-        _ => Port::Usable,
+    let look_at = |at: &Attachment, _: &str| {
+        let (Attachment::Interface(name) | Attachment::Card { domain: name, .. }) = at;
+        match name.chars().next() {
+            Some('x') => Port::Absent,
+            Some('m') => Port::Unusable("is a macvtap", "use a tap"),
+            Some('u') => Port::Unknown("libvirt is away".into()),
+            _ => Port::Usable,
+        }
     };
     match agreements::load(data, "agreements.toml", &look_at) {
         Ok(agreements) => {

@@ -1,7 +1,9 @@
-"""What an emulated KVM host needs for Debian's own libvirt and QEMU, and how they are started."""
+"""Debian's own libvirt and QEMU for tests, in the emulated KVM host and here."""
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 from typing import TYPE_CHECKING
 
 from laxity.lab import cpio, kvm_image, packages
@@ -45,11 +47,25 @@ PATH=$PATH:/usr/bin:/usr/sbin:/sbin
 """Makes of such a host one on which `libvirtd` starts; the rest of a plan follows."""
 
 
-def entries(directory: Path) -> list[cpio.Entry]:
-    """The files of the packages, which are unpacked in `directory`."""
+def root() -> Path:
+    """The directory in which the packages are unpacked, once for these versions."""
     downloads = packages.with_dependencies(PACKAGES)
-    for package in packages.fetch(downloads, kvm_image.CACHE / "packages"):
-        packages.run("dpkg-deb", "--extract", package, directory)
+    names = hashlib.sha256(repr(downloads).encode()).hexdigest()[:16]
+    place = kvm_image.CACHE / f"libvirt-{names}"
+    with packages.only_one(kvm_image.CACHE / "libvirt.lock"):
+        if not place.is_dir():
+            new = kvm_image.CACHE / "libvirt.new"
+            shutil.rmtree(new, ignore_errors=True)
+            new.mkdir()
+            for package in packages.fetch(downloads, kvm_image.CACHE / "packages"):
+                packages.run("dpkg-deb", "--extract", package, new)
+            new.rename(place)
+    return place
+
+
+def entries() -> list[cpio.Entry]:
+    """The files of the packages."""
+    directory = root()
     found = []
     for path in sorted(directory.rglob("*")):
         name = str(path.relative_to(directory))

@@ -236,9 +236,7 @@ def test_apply_on_a_real_kernel(tmp_path: Path) -> None:
     files += [
         cpio.Entry(f"scheduler/{name}", 0o100755, content) for name, content in loading.items()
     ]
-    beside = cpio.archive(
-        [*libvirt_host.entries(tmp_path / "unpacked"), cpio.directory("scheduler"), *files]
-    )
+    beside = cpio.archive([*libvirt_host.entries(), cpio.directory("scheduler"), *files])
     image = kvm_image.build(print)
     kvm_image.programs(print)
     made = WithLibvirt(image, plan, memory_mib=1536, beside=beside)

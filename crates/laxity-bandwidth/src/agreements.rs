@@ -17,6 +17,8 @@ use crate::{Agreement, Claim, Sharing, allocate};
 /// Limit of agreements in a file. The kernel numbers the classes of a tree with 16 bits, and each
 /// agreement needs three.
 const AGREEMENTS_MAX: usize = 20_000;
+/// Limit of a domain's cards.
+const CARDS_MAX: i64 = 64;
 /// Part of the link that is reserved for traffic without an agreement, unless the file says
 /// otherwise.
 const RESERVE_PARTS: u64 = 100;
@@ -158,13 +160,48 @@ pub enum Backend {
     Xen,
 }
 
+/// The host's side of one network card of a virtual machine.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Attachment {
+    /// The interface of this name.
+    Interface(String),
+    /// A card of a domain of libvirt, whose interface has another name whenever the domain starts.
+    Card {
+        /// The domain's name.
+        domain: String,
+        /// The card's place in the domain's configuration, from 1 on.
+        number: usize,
+    },
+}
+
+impl Attachment {
+    /// The interface's name, if that is what the file has.
+    pub fn interface(&self) -> Option<&str> {
+        match self {
+            Attachment::Interface(name) => Some(name),
+            Attachment::Card { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Attachment {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Attachment::Interface(name) => formatter.write_str(name),
+            Attachment::Card { domain, number } => {
+                write!(formatter, "card {number} of the domain {domain:?}")
+            }
+        }
+    }
+}
+
 /// The holder of an agreement: one interface of a virtual machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Holder {
     /// The holder's name in messages and tables.
     pub name: String,
-    /// The interface on the host's side.
-    pub interface: String,
+    /// Where its packets enter the host.
+    pub at: Attachment,
     /// The agreement for what the holder sends.
     pub agreement: Agreement,
     /// The agreement for what the holder receives; its class is that of `agreement`.
@@ -238,6 +275,8 @@ struct LinkTable {
 struct AgreementTable {
     name: Field<Name>,
     interface: Field<InterfaceName>,
+    domain: Field<DomainName>,
+    card: Field<Whole<1, CARDS_MAX>>,
     class: Field<Whole<1, CLASS_MAX>>,
     minimum: Field<Measured<PartRate>>,
     maximum: Field<Measured<LinkRate>>,
@@ -302,19 +341,72 @@ impl<'de> Deserialize<'de> for InterfaceName {
     }
 }
 
-/// What is known of an interface that a file names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The name of a domain of libvirt, as `virsh` finds it by.
+#[derive(Debug, Clone)]
+struct DomainName(String);
+
+impl<'de> Deserialize<'de> for DomainName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NameVisitor;
+
+        impl Visitor<'_> for NameVisitor {
+            type Value = DomainName;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a domain's name in quotes, such as \"media\"")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<DomainName, E> {
+                const BYTES_MAX: usize = 255;
+                /// The hexadecimal digits of a UUID.
+                const UUID_DIGITS: usize = 32;
+                let help = "a domain's name is as `virsh list --all` shows it; for one that this file cannot have, \
+                            name the interface instead";
+                let digits = text.chars().filter(|c| *c != '-');
+                let is_uuid = digits.clone().count() == UUID_DIGITS
+                    && digits.clone().all(|c| c.is_ascii_hexdigit());
+                if text.is_empty() {
+                    Err(E::custom(format!("is empty\n{help}")))
+                } else if text.len() > BYTES_MAX {
+                    Err(E::custom(format!(
+                        "is too long: {} bytes\n{help}",
+                        text.len()
+                    )))
+                } else if let Some(wrong) = text.chars().find(|c| c.is_control() || *c == '/') {
+                    Err(E::custom(format!("cannot contain {wrong:?}\n{help}")))
+                } else if text.starts_with('-') {
+                    Err(E::custom(format!(
+                        "cannot begin with '-': {text:?}\n{help}"
+                    )))
+                } else if is_uuid || text.chars().all(|c| c.is_ascii_digit()) {
+                    Err(E::custom(format!(
+                        "is what virsh takes for a domain's number or UUID: {text:?}\n{help}"
+                    )))
+                } else {
+                    Ok(DomainName(text.into()))
+                }
+            }
+        }
+
+        deserializer.deserialize_any(NameVisitor)
+    }
+}
+
+/// What is known of the interface that a file names, or of a domain's.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Port {
     /// It exists, and what enters by it can be held to an agreement.
     Usable,
-    /// No interface of this name exists now.
+    /// It does not exist now.
     Absent,
+    /// Whether it exists cannot be told, for this reason.
+    Unknown(String),
     /// It exists, and cannot be used for a reason; the second text says what would be right.
     Unusable(&'static str, &'static str),
 }
 
-/// What is known of the interface with the first name where that with the second is the link's.
-pub type LookAt<'a> = &'a dyn Fn(&str, &str) -> Port;
+/// What is known of an attachment where the interface of this name is the link's.
+pub type LookAt<'a> = &'a dyn Fn(&Attachment, &str) -> Port;
 
 /// Parses agreements from the text of a file. Messages call the file `name`; `look_at` is asked
 /// about every interface, and a caller that does not care answers [`Port::Usable`].
@@ -361,28 +453,47 @@ fn resolve(file: &File, root: Span, look_at: LookAt<'_>, problems: &Problems) ->
         |name| &name.0,
         problems,
     );
-    let holders: Vec<Holder> = tables
-        .iter()
-        .map(|(table, span)| holder(table, *span, &link, problems))
-        .collect();
-    for (table, _) in &tables {
-        let Some((InterfaceName(name), span)) = table.interface.given() else {
+    let mut holders = Vec::new();
+    let mut cards: HashMap<Attachment, Span> = HashMap::new();
+    for (table, span) in &tables {
+        let attachment = attachment(table, *span, &link, problems);
+        holders.push(holder(table, *span, attachment.clone(), &link, problems));
+        let Some((_, span)) = place(table) else {
             continue;
         };
-        if *name == link.interface {
+        if attachment.interface() == Some(&link.interface) {
             let help = "name the interface of one virtual machine";
             problems.report(
                 span,
-                format!("`{name}` is the link, not the interface of a virtual machine"),
+                format!("`{attachment}` is the link, not the interface of a virtual machine"),
                 help,
             );
             continue;
         }
-        match look_at(name, &link.interface) {
-            Port::Absent if !may_be_absent => absent(name, span, problems),
+        if let Attachment::Card { number, .. } = &attachment
+            && let Some(first) = cards.insert(attachment.clone(), span)
+        {
+            problems.push(Problem {
+                help: Some(format!(
+                    "give each agreement a card of its own, such as card = {}",
+                    number + 1
+                )),
+                related: Some((first, "the first one")),
+                ..Problem::new(span, format!("two agreements are for {attachment}"))
+            });
+            continue;
+        }
+        match look_at(&attachment, &link.interface) {
+            Port::Absent if !may_be_absent => absent(&attachment, span, problems),
+            Port::Unknown(why) if !may_be_absent => problems.report(
+                span,
+                format!("{attachment} is not known: {why}"),
+                "see that libvirt answers `virsh --connect qemu:///system list`, name the interface instead, or write \
+                 absent = \"wait\" above the first table",
+            ),
             // On Xen each backend is held by itself, whatever its packets pass.
             Port::Unusable(reason, help) if link.backend == Backend::Linux => {
-                problems.report(span, format!("`{name}` {reason}"), help);
+                problems.report(span, format!("`{attachment}` {reason}"), help);
             }
             _ => {}
         }
@@ -403,12 +514,68 @@ fn resolve(file: &File, root: Span, look_at: LookAt<'_>, problems: &Problems) ->
     agreements
 }
 
-fn absent(name: &str, span: Span, problems: &Problems) {
-    problems.report(
-        span,
-        format!("there is no interface `{name}`"),
-        "create it first, or write absent = \"wait\" above the first table if it may appear later",
+/// The key that says where an agreement's packets enter the host, and its place; `None` without one.
+fn place(table: &AgreementTable) -> Option<(&'static str, Span)> {
+    let interface = table.interface.given().map(|(_, span)| ("interface", span));
+    interface.or_else(|| Some(("domain", table.domain.given()?.1)))
+}
+
+fn attachment(table: &AgreementTable, span: Span, link: &Link, problems: &Problems) -> Attachment {
+    let (interface, domain) = (table.interface.given(), table.domain.given());
+    if let (Some(_), Some((_, span))) = (interface, domain) {
+        problems.report(
+            span,
+            "an agreement has both `interface` and `domain`",
+            "leave one of them out: a domain's interface is found by libvirt",
+        );
+    }
+    if let (None, Some((_, span))) = (domain, table.card.given()) {
+        let help = "add domain = \"media\", say, or leave `card` out";
+        problems.report(span, "`card` needs a `domain`", help);
+    }
+    if let (Backend::Xen, Some((_, span))) = (link.backend, domain) {
+        let help = "write interface = \"vif3.0\", say: device 0 of domain 3";
+        problems.report(
+            span,
+            "`domain` is libvirt's, and not known with backend \"xen\"",
+            help,
+        );
+    }
+    let is_misspelt = |key| problems.is_misspelt(span, key);
+    if table.interface.is_absent()
+        && table.domain.is_absent()
+        && !is_misspelt("interface")
+        && !is_misspelt("domain")
+    {
+        problems.report(
+            span,
+            "an agreement has no `interface`",
+            "write interface = \"vif1.0\", say: the host's side of the virtual machine's interface; or domain = \
+             \"media\" for a domain of libvirt",
+        );
+    }
+    match (interface, domain) {
+        (None, Some((DomainName(domain), _))) => Attachment::Card {
+            domain: domain.clone(),
+            number: table.card.value.map_or(1, |card| card.0 as usize),
+        },
+        _ => Attachment::Interface(interface.map_or_else(String::new, |(name, _)| name.0.clone())),
+    }
+}
+
+fn absent(attachment: &Attachment, span: Span, problems: &Problems) {
+    let message = match attachment {
+        Attachment::Interface(name) => format!("there is no interface `{name}`"),
+        Attachment::Card { .. } => format!("{attachment} has no interface now"),
+    };
+    let create = match attachment {
+        Attachment::Interface(_) => "create it first",
+        Attachment::Card { .. } => "start the domain first",
+    };
+    let help = format!(
+        "{create}, or write absent = \"wait\" above the first table if it may appear later"
     );
+    problems.report(span, message, help);
 }
 
 fn link(file: &File, root: Span, look_at: LookAt<'_>, problems: &Problems) -> Link {
@@ -437,7 +604,7 @@ fn link(file: &File, root: Span, look_at: LookAt<'_>, problems: &Problems) -> Li
     }
     if let Some((InterfaceName(name), span)) = table.interface.given() {
         link.interface.clone_from(name);
-        if look_at(name, name) == Port::Absent {
+        if look_at(&Attachment::Interface(name.clone()), name) == Port::Absent {
             let help = "name an existing interface; `ip link` lists them";
             problems.report(span, format!("there is no interface `{name}`"), help);
         }
@@ -470,7 +637,13 @@ fn link(file: &File, root: Span, look_at: LookAt<'_>, problems: &Problems) -> Li
     link
 }
 
-fn holder(table: &AgreementTable, span: Span, link: &Link, problems: &Problems) -> Holder {
+fn holder(
+    table: &AgreementTable,
+    span: Span,
+    at: Attachment,
+    link: &Link,
+    problems: &Problems,
+) -> Holder {
     let lacks = |key, is_absent: bool, help: &str| {
         if is_absent && !problems.is_misspelt(span, key) {
             problems.report(span, format!("an agreement has no `{key}`"), help);
@@ -481,9 +654,6 @@ fn holder(table: &AgreementTable, span: Span, link: &Link, problems: &Problems) 
         table.name.is_absent(),
         "write name = \"media\", say",
     );
-    let help =
-        "write interface = \"vif1.0\", say: the host's side of the virtual machine's interface";
-    lacks("interface", table.interface.is_absent(), help);
     lacks(
         "class",
         table.class.is_absent(),
@@ -530,11 +700,7 @@ fn holder(table: &AgreementTable, span: Span, link: &Link, problems: &Problems) 
             .value
             .clone()
             .map_or_else(String::new, |name| name.0),
-        interface: table
-            .interface
-            .value
-            .clone()
-            .map_or_else(String::new, |name| name.0),
+        at,
         agreement,
         receive,
         burst_bytes: table.burst.value.map(|burst| burst.0.bytes),

@@ -2,6 +2,7 @@
 //! the shapers. Between two periods it handles interfaces that come and go, a changed file, and
 //! signals.
 
+use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
@@ -17,8 +18,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use tracing::{error, info, warn};
 
-use crate::agreements::{self, Agreements, Backend, Port};
+use crate::agreements::{self, Agreements, Attachment, Backend, Port};
 use crate::control::{Controller, Limits, Shapers};
+use crate::libvirt::{self, Cards};
 use crate::linux::{
     Changes, Interface, Interfaces, Inwards, LinkEvent, LinkLock, Links, LockError, Tree,
 };
@@ -74,24 +76,43 @@ fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> DaemonError {
     }
 }
 
-/// Reads an agreements file and checks it against the interfaces that are there.
+/// Reads an agreements file and checks it against the interfaces that are there. `of_domain` tells
+/// of the interfaces of a domain; without it every domain may have those that the file wants.
 ///
 /// # Errors
 ///
 /// If it cannot be read, or is refused.
-pub fn read(path: &Path, interfaces: &Interfaces) -> Result<Agreements, DaemonError> {
+pub fn read(
+    path: &Path,
+    interfaces: &Interfaces,
+    of_domain: Option<OfDomain<'_>>,
+) -> Result<Agreements, DaemonError> {
     let text = input::read(path, FILE_BYTES_MAX).map_err(|source| DaemonError::File {
         path: path.into(),
         source,
     })?;
-    let look_at = |name: &str, link: &str| match (interfaces.get(name), interfaces.get(link)) {
+    let named = |name: &str, link: &str| match (interfaces.get(name), interfaces.get(link)) {
         (None, _) => Port::Absent,
         (Some(interface), Some(link)) => (interface.obstacle(link))
             .map_or(Port::Usable, |(reason, help)| Port::Unusable(reason, help)),
         (Some(_), None) => Port::Usable,
     };
+    let look_at = |at: &Attachment, link: &str| match at {
+        Attachment::Interface(name) => named(name, link),
+        Attachment::Card { domain, number } => match of_domain.map(|ask| ask(domain)) {
+            None => Port::Usable,
+            Some(Err(why)) => Port::Unknown(why),
+            Some(Ok(cards)) => match cards.get(number - 1) {
+                Some(Some(name)) => named(name, link),
+                _ => Port::Absent,
+            },
+        },
+    };
     Ok(agreements::load(&text, &path.to_string_lossy(), &look_at)?)
 }
+
+/// What is known of the interfaces of a domain.
+pub type OfDomain<'a> = &'a dyn Fn(&str) -> Result<libvirt::Interfaces, String>;
 
 /// One direction of the link: its controller and its shaper.
 struct Direction {
@@ -203,6 +224,10 @@ pub struct Daemon {
     warned: Option<Instant>,
     /// The existing interfaces.
     interfaces: Interfaces,
+    /// Whether one has come or gone since libvirt was last asked.
+    has_other_interfaces: bool,
+    /// Those of domains of libvirt.
+    cards: Cards,
     directions: Vec<Direction>,
     shared: Shared,
 }
@@ -218,7 +243,18 @@ impl Daemon {
         let signals = signals().map_err(system("take signals"))?;
         let mut links = Links::open().map_err(system("open a netlink socket"))?;
         let interfaces = links.all().map_err(system("list the interfaces"))?;
-        let agreements = read(path, &interfaces)?;
+        let cards = RefCell::new(Cards::new().map_err(system("wait for libvirt"))?);
+        let asked = RefCell::new(HashMap::new());
+        let of_domain = |domain: &str| {
+            let mut asked = asked.borrow_mut();
+            let answer = asked.entry(domain.to_string());
+            let answer = answer.or_insert_with(|| libvirt::interfaces(domain));
+            if let Ok(interfaces) = &answer {
+                cards.borrow_mut().learn(domain, interfaces);
+            }
+            answer.clone()
+        };
+        let agreements = read(path, &interfaces, Some(&of_domain))?;
         for warning in &agreements.warnings {
             warn!("{warning}");
         }
@@ -269,6 +305,8 @@ impl Daemon {
             changes,
             warned: None,
             interfaces,
+            has_other_interfaces: false,
+            cards: cards.into_inner(),
             directions,
             shared: Shared::default(),
         };
@@ -291,9 +329,9 @@ impl Daemon {
     /// that they came by the bridge, and so the link cannot tell whose they are.
     fn warn_of_routing(&self) {
         let holders = self.agreements.holders.iter();
-        let names = holders.map(|each| &each.interface);
-        let names = names.chain([&self.agreements.link.interface]);
-        let bridges = names.filter_map(|name| self.interfaces.get(name)?.controller);
+        let attached = holders.filter_map(|each| self.interface(&each.at));
+        let attached = attached.chain(self.interfaces.get(&self.agreements.link.interface));
+        let bridges = attached.filter_map(|interface| interface.controller);
         let bridges: BTreeSet<u32> = bridges.collect();
         for bridge in self.interfaces.values() {
             let path = format!("/proc/sys/net/ipv4/conf/{}/forwarding", bridge.name);
@@ -308,6 +346,17 @@ impl Daemon {
         }
     }
 
+    /// The interface of an attachment, if it is there.
+    fn interface(&self, at: &Attachment) -> Option<&Interface> {
+        self.interfaces.get(self.cards.name(at)?)
+    }
+
+    /// The place of the holder that an interface belongs to.
+    fn holder(&self, name: &str) -> Option<usize> {
+        let mut holders = self.agreements.holders.iter();
+        holders.position(|each| self.cards.name(&each.at) == Some(name))
+    }
+
     /// The snapshot that status and metrics read.
     pub fn shared(&self) -> Shared {
         self.shared.clone()
@@ -316,16 +365,21 @@ impl Daemon {
     /// Enforces the agreements in place of `before`.
     fn configure(&mut self, before: Option<&Agreements>) -> io::Result<()> {
         let agreements = &self.agreements;
-        let places: HashMap<&str, usize> = before
+        let places: HashMap<&Attachment, usize> = before
             .iter()
             .flat_map(|before| before.holders.iter().enumerate())
-            .map(|(at, holder)| (holder.interface.as_str(), at))
+            .map(|(at, holder)| (&holder.at, at))
             .collect();
         let kept = agreements
             .holders
             .iter()
-            .map(|each| places.get(&*each.interface).copied());
+            .map(|each| places.get(&each.at).copied());
         let kept: Vec<Option<usize>> = kept.collect();
+        let attached = agreements
+            .holders
+            .iter()
+            .map(|each| self.interface(&each.at).cloned());
+        let attached: Vec<Option<Interface>> = attached.collect();
         let others_before = before.map(|before| before.holders.len());
         let mut snapshot = self.shared.write();
         let old = std::mem::take(&mut snapshot.holders);
@@ -358,8 +412,7 @@ impl Daemon {
                 }
             }
             for (at, holder) in agreements.holders.iter().enumerate() {
-                let interface = self.interfaces.get(&holder.interface);
-                let interface = interface.map(|interface| interface.index);
+                let interface = attached[at].as_ref().map(|interface| interface.index);
                 if let Err(error) = direction.shaper.bind(at, interface) {
                     error!(vm = holder.name, %error, "an interface cannot be shaped");
                 }
@@ -374,10 +427,14 @@ impl Daemon {
                     .unwrap_or_default();
                 let holder = agreements.holders.get(at);
                 state.name = holder.map_or("others".into(), |holder| holder.name.clone());
-                state.interface = holder.map_or(String::new(), |holder| holder.interface.clone());
+                let attached = attached.get(at).and_then(Option::as_ref);
+                state.interface = match (attached, holder) {
+                    (Some(interface), _) => interface.name.clone(),
+                    (None, Some(holder)) => holder.at.interface().unwrap_or("").into(),
+                    (None, None) => String::new(),
+                };
                 state.direction = direction.name.into();
-                state.is_present =
-                    holder.is_none_or(|holder| self.interfaces.contains_key(&holder.interface));
+                state.is_present = holder.is_none() || attached.is_some();
                 state.class = own.class;
                 state.minimum_bit_s = own.minimum_bit_s;
                 state.maximum_bit_s = own.maximum_bit_s;
@@ -398,6 +455,7 @@ impl Daemon {
     /// If the system fails it; what it made stays then, so that the agreements hold.
     pub fn run(mut self) -> Result<(), DaemonError> {
         let watch = watch(&self.path).map_err(system("watch the agreements file"))?;
+        self.ask_for_cards()?;
 
         let mut last = Instant::now();
         let mut due = last + self.period();
@@ -417,6 +475,7 @@ impl Daemon {
                 self.signals.as_fd(),
                 watch.as_fd(),
                 self.changes.fd(),
+                self.cards.fd(),
             ];
             let mut fds = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
             let wait = TimeSpec::from_duration(due - now);
@@ -425,10 +484,14 @@ impl Daemon {
                 Ok(_) => {}
                 Err(error) => return Err(system("wait")(error)),
             }
-            let [has_news, has_signal, has_changed, is_disturbed] =
+            let [has_news, has_signal, has_changed, is_disturbed, has_answers] =
                 fds.map(|fd| fd.any().unwrap_or(false));
             if has_news {
                 self.take_news()?;
+            }
+            // An answer of libvirt's is about interfaces that the kernel has told of before.
+            if has_answers {
+                self.take_answers()?;
             }
             if is_disturbed {
                 self.take_changes()?;
@@ -557,7 +620,65 @@ impl Daemon {
                 }
             }
         }
+        if std::mem::take(&mut self.has_other_interfaces) {
+            self.ask_for_cards()?;
+        }
         Ok(())
+    }
+
+    /// Asks libvirt for the interfaces of domains that have none.
+    fn ask_for_cards(&mut self) -> Result<(), DaemonError> {
+        let holders = self.agreements.holders.iter();
+        let missing = holders.filter(|each| self.interface(&each.at).is_none());
+        let domains = missing.filter_map(|each| match &each.at {
+            Attachment::Card { domain, .. } => Some(domain.clone()),
+            Attachment::Interface(_) => None,
+        });
+        let domains = domains.collect();
+        self.cards.ask(domains).map_err(system("ask libvirt"))
+    }
+
+    /// Handles what libvirt has told of the interfaces of domains.
+    fn take_answers(&mut self) -> Result<(), DaemonError> {
+        let holders = self.agreements.holders.iter();
+        let before = holders.map(|each| self.cards.name(&each.at).map(String::from));
+        let before: Vec<Option<String>> = before.collect();
+        let (is_new, complaints) = self.cards.hear();
+        for (domain, why) in complaints {
+            warn!(domain, why, "the interfaces of a domain are not known");
+        }
+        if !is_new {
+            return Ok(());
+        }
+        for (at, before) in before.into_iter().enumerate() {
+            let now = self.cards.name(&self.agreements.holders[at].at);
+            if now.map(String::from) != before {
+                self.attach(at);
+            }
+        }
+        self.ask_for_cards()
+    }
+
+    /// Holds whoever is at the interface of a holder to the agreement, if it is there and can be.
+    fn attach(&mut self, at: usize) {
+        let Some(interface) = self.interface(&self.agreements.holders[at].at).cloned() else {
+            let first = self.directions[0].first_state;
+            let was_there = self.shared.read().holders[first + at].is_present;
+            if was_there {
+                self.bind(at, None);
+            }
+            return;
+        };
+        let link = self.interfaces.get(&self.agreements.link.interface);
+        match link.and_then(|link| interface.obstacle(link)) {
+            Some((reason, _)) if self.agreements.link.backend == Backend::Linux => {
+                error!(
+                    interface = interface.name,
+                    reason, "an interface cannot be shaped"
+                );
+            }
+            _ => self.bind(at, Some(&interface)),
+        }
     }
 
     fn is_there(&mut self, interface: Interface) {
@@ -572,26 +693,19 @@ impl Daemon {
         if let Some(lower) = interface.stacked_on() {
             self.stack(interface.index, Some(lower));
         }
-        let link = self.interfaces.get(&self.agreements.link.interface);
-        match link.and_then(|link| interface.obstacle(link)) {
-            Some((reason, _)) if self.agreements.link.backend == Backend::Linux => {
-                let holders = &self.agreements.holders;
-                if holders.iter().any(|each| each.interface == interface.name) {
-                    error!(
-                        interface = interface.name,
-                        reason, "an interface cannot be shaped"
-                    );
-                }
-            }
-            _ => self.bind(&interface.name, Some(interface.index)),
+        self.has_other_interfaces = true;
+        let name = interface.name.clone();
+        self.interfaces.insert(name.clone(), interface);
+        if name == self.agreements.link.interface {
+            self.warn_of_the_link();
+        } else if let Some(at) = self.holder(&name) {
+            self.attach(at);
         }
-        self.interfaces.insert(interface.name.clone(), interface);
     }
 
     /// Looks anew at the interface of a holder.
     fn look(&mut self, name: &str) {
-        let holders = &self.agreements.holders;
-        let Some(at) = holders.iter().position(|each| each.interface == name) else {
+        let Some(at) = self.holder(name) else {
             return;
         };
         for direction in &mut self.directions {
@@ -604,8 +718,14 @@ impl Daemon {
     fn is_gone(&mut self, index: u32) {
         let gone = self.interfaces.values().find(|each| each.index == index);
         if let Some(gone) = gone.cloned() {
+            self.has_other_interfaces = true;
             self.interfaces.remove(&gone.name);
-            self.bind(&gone.name, None);
+            if gone.name == self.agreements.link.interface {
+                self.warn_of_the_link();
+            } else if let Some(at) = self.holder(&gone.name) {
+                self.bind(at, None);
+            }
+            self.cards.forget(&gone.name);
             if gone.stacked_on().is_some() {
                 self.stack(index, None);
             }
@@ -621,24 +741,19 @@ impl Daemon {
         }
     }
 
-    fn bind(&mut self, name: &str, interface: Option<u32>) {
-        if name == self.agreements.link.interface {
-            // The tree is deleted together with its interface.
-            error!(
-                interface = name,
-                "the link itself appeared or disappeared; restart the daemon"
-            );
-            return;
-        }
-        let Some(at) = self
-            .agreements
-            .holders
-            .iter()
-            .position(|each| each.interface == name)
-        else {
-            return;
-        };
-        let vm = &self.agreements.holders[at].name;
+    fn warn_of_the_link(&self) {
+        // The tree is deleted together with its interface.
+        error!(
+            interface = self.agreements.link.interface,
+            "the link itself appeared or disappeared; restart the daemon"
+        );
+    }
+
+    fn bind(&mut self, at: usize, interface: Option<&Interface>) {
+        let holder = &self.agreements.holders[at];
+        let vm = &holder.name;
+        let name = interface.map(|interface| interface.name.as_str());
+        let name = name.or(self.cards.name(&holder.at)).unwrap_or("");
         info!(
             vm,
             interface = name,
@@ -647,11 +762,14 @@ impl Daemon {
         );
         let mut snapshot = self.shared.write();
         for direction in &mut self.directions {
-            if let Err(error) = direction.shaper.bind(at, interface) {
+            let index = interface.map(|interface| interface.index);
+            if let Err(error) = direction.shaper.bind(at, index) {
                 error!(vm, %error, "an interface cannot be shaped");
             }
             direction.apply();
-            snapshot.holders[direction.first_state + at].is_present = interface.is_some();
+            let state = &mut snapshot.holders[direction.first_state + at];
+            state.interface = name.into();
+            state.is_present = interface.is_some();
         }
     }
 
@@ -661,7 +779,8 @@ impl Daemon {
     ///
     /// If good agreements cannot be put into force: then it is better to begin anew.
     fn reload(&mut self) -> Result<(), DaemonError> {
-        let reloaded = match read(&self.path, &self.interfaces) {
+        // Domains that are not known yet are asked for later: the link does not wait for libvirt.
+        let reloaded = match read(&self.path, &self.interfaces, None) {
             Ok(agreements) if agreements == self.agreements => return Ok(()),
             Ok(agreements) => {
                 let (old, new) = (&self.agreements.link, &agreements.link);
@@ -693,6 +812,7 @@ impl Daemon {
         let before = std::mem::replace(&mut self.agreements, agreements);
         self.configure(Some(&before))
             .map_err(system("set the new agreements"))?;
+        self.ask_for_cards()?;
         info!(holders = self.agreements.holders.len(), "new agreements");
         let mut snapshot = self.shared.write();
         snapshot.reloads += 1;

@@ -17,6 +17,8 @@ pub mod control;
 pub mod daemon;
 pub mod demand;
 #[cfg(feature = "daemon")]
+pub mod libvirt;
+#[cfg(feature = "daemon")]
 pub mod linux;
 #[cfg(feature = "daemon")]
 pub mod report;
@@ -27,5 +29,5 @@ pub mod simulate;
 pub mod xen;
 
 #[cfg(feature = "daemon")]
-pub use agreements::{Agreements, Backend, Holder, Link};
+pub use agreements::{Agreements, Attachment, Backend, Holder, Link};
 pub use allocate::{Agreement, Claim, Sharing, allocate};

@@ -92,7 +92,7 @@ impl Shared {
         Writing(self.lock())
     }
 
-    fn read(&self) -> Arc<Snapshot> {
+    pub(crate) fn read(&self) -> Arc<Snapshot> {
         self.lock().clone()
     }
 

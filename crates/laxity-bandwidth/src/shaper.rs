@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 
+use crate::agreements::Attachment;
 use crate::control::{Limits, Shapers};
 use crate::{Agreements, Holder, demand::Sample};
 
@@ -53,13 +54,13 @@ pub struct Change {
     pub parent: u32,
 }
 
-/// Gives new holders the state of their interfaces. Returns the rest, whose agreements have ended.
+/// Gives new holders the state of their attachments. Returns the rest, whose agreements have ended.
 pub(crate) fn take_over<T>(
-    before: impl Iterator<Item = (String, T)>,
+    before: impl Iterator<Item = (Attachment, T)>,
     holders: &[Holder],
 ) -> (Vec<Option<T>>, Vec<T>) {
-    let mut known: HashMap<String, T> = before.collect();
-    let kept = holders.iter().map(|holder| known.remove(&holder.interface));
+    let mut known: HashMap<Attachment, T> = before.collect();
+    let kept = holders.iter().map(|holder| known.remove(&holder.at));
     (kept.collect(), known.into_values().collect())
 }
 

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use laxity_bandwidth::agreements::{Port, load};
+use laxity_bandwidth::agreements::{Attachment, Port, load};
 use laxity_bandwidth::{Agreement, Agreements, Backend, Holder, Link, Sharing};
 
 const WHOLE: &str = r#"
@@ -58,14 +58,14 @@ fn every_key() {
         holders: vec![
             Holder {
                 name: "media".into(),
-                interface: "tap0".into(),
+                at: Attachment::Interface("tap0".into()),
                 agreement: agreement(1, 300_500_000, 600_000_000, 3),
                 receive: agreement(1, 1_000, 100_000_000, 2),
                 burst_bytes: Some(65_536),
             },
             Holder {
                 name: "batch".into(),
-                interface: "tap1".into(),
+                at: Attachment::Interface("tap1".into()),
                 agreement: agreement(2, 0, 1_000_000_000, 1),
                 receive: agreement(2, 0, 500_000_000, 1),
                 burst_bytes: None,
@@ -73,8 +73,8 @@ fn every_key() {
         ],
         warnings: vec![],
     };
-    let only_the_link_is_there = |name: &str, _: &str| match name {
-        "eth0" => Port::Usable,
+    let only_the_link_is_there = |at: &Attachment, _: &str| match at.interface() {
+        Some("eth0") => Port::Usable,
         _ => Port::Absent,
     };
     let loaded = load(WHOLE.as_bytes(), "a.toml", &only_the_link_is_there).unwrap();
@@ -119,8 +119,8 @@ fn the_example() {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/bandwidth/agreements.toml");
     let text = std::fs::read(path).unwrap();
-    let only_the_link_is_there = |name: &str, _: &str| match name {
-        "eth0" => Port::Usable,
+    let only_the_link_is_there = |at: &Attachment, _: &str| match at.interface() {
+        Some("eth0") => Port::Usable,
         _ => Port::Absent,
     };
     let loaded = load(&text, "agreements.toml", &only_the_link_is_there).unwrap();
@@ -140,9 +140,15 @@ fn refused() {
         let (text, rest) = block.split_once("```\n").unwrap();
         let (_, after) = rest.split_once("```text\n").unwrap();
         let (_, after) = after.split_once("```\n").unwrap();
-        let look_at = |name: &str, _: &str| match name {
-            "macvtap0" => Port::Unusable("is a macvtap", "use a tap"),
-            _ if name.starts_with("absent") => Port::Absent,
+        let look_at = |at: &Attachment, _: &str| match at {
+            Attachment::Interface(name) if name == "macvtap0" => {
+                Port::Unusable("is a macvtap", "use a tap")
+            }
+            Attachment::Interface(name) if name.starts_with("absent") => Port::Absent,
+            Attachment::Card { domain, .. } if domain == "off" => Port::Absent,
+            Attachment::Card { domain, .. } if domain == "unknown" => {
+                Port::Unknown("virsh says: failed to get domain 'unknown'".into())
+            }
             _ => Port::Usable,
         };
         let said = match load(text.as_bytes(), "agreements.toml", &look_at) {

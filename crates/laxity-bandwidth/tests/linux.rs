@@ -5,6 +5,8 @@
 mod scene;
 
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -667,6 +669,130 @@ fn interfaces_come_and_go() {
     assert!(!scene.log().contains("ERROR"), "{}", scene.log());
     scene.signal(Signal::SIGTERM);
     assert!(scene.wait());
+}
+
+/// A stand-in for virsh tells what a file says of a domain, so that it can be late, wrong for a while,
+/// and silent. `python/tests/test_bandwidth_libvirt.py` has the real one.
+const VIRSH: &str = "#!/bin/sh
+directory=${0%/*}
+for domain; do :; done
+[ ! -e \"$directory/silent\" ] || exec sleep 60
+[ -e \"$directory/$domain.cards\" ] || { echo \"error: failed to get domain '$domain'\" >&2; exit 1; }
+printf ' Interface   Type     Source   Model    MAC\\n-----------------\\n'
+cat \"$directory/$domain.cards\"
+";
+
+#[test]
+fn domains_of_libvirt_keep_their_agreements() {
+    let Some(mut scene) = scene("domains", 3) else {
+        return;
+    };
+    let virsh = scene.write("virsh", VIRSH);
+    std::fs::set_permissions(&virsh, PermissionsExt::from_mode(0o755)).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("PATH={}:{path}", virsh.parent().unwrap().display());
+    let under: &[&str] = &["env", &path];
+    let cards = |scene: &Scene, second: &str| {
+        let line = |name: &str| format!(" {name}   bridge   br0   virtio   52:54:00:00:00:01\n");
+        scene.write("media.cards", &(line("-") + &line(second)));
+    };
+    let domain = agreement(1, 2, "4", "8", "")
+        .replace("interface = \"vif1\"", "domain = \"media\"\ncard = 2");
+    let text = [HEAD.to_string(), agreement(0, 1, "12", "40", ""), domain].concat();
+    let at = |expected: Option<&'static str>| {
+        move |snapshot: &laxity_bandwidth::report::Snapshot| {
+            let holder = &snapshot.holders[1];
+            holder.is_present == expected.is_some()
+                && expected.is_none_or(|name| holder.interface == name)
+        }
+    };
+
+    // A domain that has to be there and is not.
+    let strict = scene.write("strict.toml", &text.replace("absent = \"wait\"", ""));
+    let refuses = |scene: &Scene, file: &Path, what: &str| {
+        let mut command = scene.command_under(under, &["run", file.to_str().unwrap(), "--dry-run"]);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            said.contains(what) && said.contains("strict.toml:"),
+            "{said}"
+        );
+        assert_eq!(output.status.code(), Some(2));
+    };
+    refuses(&scene, &strict, "failed to get domain 'media'");
+    cards(&scene, "-");
+    refuses(
+        &scene,
+        &strict,
+        "card 2 of the domain \"media\" has no interface now",
+    );
+    std::fs::remove_file(strict.with_file_name("media.cards")).unwrap();
+
+    let file = scene.write("agreements.toml", &text);
+    scene.spawn_under(under, &file, &[]);
+    scene.wait_for("its absence", at(None));
+    // It is known only later, with no new interface to tell of it.
+    cards(&scene, "vif1");
+    scene.wait_for("the first interface", at(Some("vif1")));
+    let listener = scene.listen();
+    let _other = scene.send(0, constant(5_000_000));
+    let is_held = |listener: &scene::Listener, scene: &Scene, machine: usize| {
+        let sender = scene.send(machine, flood());
+        std::thread::sleep(Duration::from_millis(300));
+        listener.mbit_s_once(WHILE, |rates| {
+            require((rates[machine] - 8.0).abs() <= 8.0 * ROOM, "not 8", rates)
+        });
+        drop(sender);
+    };
+    is_held(&listener, &scene, 1);
+
+    // The domain starts again, with an interface of another name, of which libvirt tells later.
+    scene.unplug(1);
+    cards(&scene, "-");
+    scene.wait_for("its absence", at(None));
+    scene.unplug(2);
+    scene.plug(2);
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(at(None)(&scene.snapshot().unwrap()));
+    cards(&scene, "vif2");
+    scene.wait_for("the second interface", at(Some("vif2")));
+    is_held(&listener, &scene, 2);
+    // The old name is nobody's now.
+    scene.plug(1);
+    let sender = scene.send(1, flood());
+    listener.mbit_s_once(WHILE, |rates| require(rates[1] > 12.0, "held", rates));
+    drop(sender);
+    assert!(at(Some("vif2"))(&scene.snapshot().unwrap()));
+
+    // The file is read again: the domain keeps its interface, and another card has none.
+    let before = scene.snapshot().unwrap().reloads;
+    scene.write(
+        "agreements.toml",
+        &text.replace("\"8 Mbit/s\"", "\"9 Mbit/s\""),
+    );
+    scene.wait_for("the reload", |snapshot| snapshot.reloads > before);
+    assert!(at(Some("vif2"))(&scene.snapshot().unwrap()));
+    scene.write("agreements.toml", &text.replace("card = 2", "card = 1"));
+    scene.wait_for("the other card", at(None));
+    scene.write("agreements.toml", &text);
+    scene.wait_for("the card", at(Some("vif2")));
+
+    // libvirt does not answer, and the daemon goes on; after the answer all is well.
+    let silent = scene.write("silent", "");
+    scene.unplug(2);
+    scene.wait_for("its absence", at(None));
+    let looks = scene.snapshot().unwrap().periods;
+    scene.wait_for("looks", |snapshot| snapshot.periods > looks + 100);
+    scene.plug(2);
+    scene.wait_for("an error", |_| {
+        scene.log().contains("libvirt has not answered")
+    });
+    std::fs::remove_file(silent).unwrap();
+    scene.wait_for("the second interface", at(Some("vif2")));
+
+    scene.signal(Signal::SIGTERM);
+    assert!(scene.wait());
+    assert!(!scene.log().contains("ERROR"), "{}", scene.log());
 }
 
 /// Everybody on the host may ask for metrics as often as they like, and must not take CPUs from guests

@@ -11,6 +11,7 @@ use super::htb::{self, Class, FRAME_BYTES, MAJOR};
 use super::queues::Queues;
 use super::tree::{TreeError, is_about_ours, is_ours, make_root, remove_root};
 use crate::Agreements;
+use crate::agreements::Attachment;
 use crate::control::{Limits, Shapers};
 use crate::shaper::{Change, Counters, Shaper, take_over};
 
@@ -28,8 +29,8 @@ pub struct Inwards {
 }
 
 struct Place {
-    /// Name by which the holder is recognized after a change of agreements.
-    interface: String,
+    /// What the holder is recognized by after a change of agreements.
+    at: Attachment,
     bound: Option<u32>,
     burst_bytes: Option<u64>,
     /// Limits that the kernel was last given.
@@ -60,11 +61,11 @@ impl Shaper for Inwards {
 
     fn configure(&mut self, agreements: &Agreements) -> io::Result<()> {
         let before = std::mem::take(&mut self.places).into_iter();
-        let bound = before.filter_map(|place| Some((place.interface, place.bound?)));
+        let bound = before.filter_map(|place| Some((place.at, place.bound?)));
         let (kept, ended) = take_over(bound, &agreements.holders);
         let places = agreements.holders.iter().zip(kept);
         let places = places.map(|(holder, bound)| Place {
-            interface: holder.interface.clone(),
+            at: holder.at.clone(),
             bound,
             burst_bytes: holder.burst_bytes,
             limits: None,

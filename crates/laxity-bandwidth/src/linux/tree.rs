@@ -18,6 +18,7 @@ use netlink_packet_route::tc::{
 use super::htb::{self, Class, Dumped, FRAME_BYTES, MAJOR};
 use super::queues::Queues;
 use super::{Route, classifier::Classifier};
+use crate::agreements::Attachment;
 use crate::control::{Limits, Shapers};
 use crate::shaper::{Change, Counters, Shaper, take_over};
 use crate::{Agreement, Agreements, Sharing};
@@ -158,8 +159,8 @@ struct SeenLeaf {
 
 /// The place of a holder in the tree.
 struct Place {
-    /// Name by which the holder is recognized after a change of agreements.
-    interface: String,
+    /// What the holder is recognized by after a change of agreements.
+    at: Attachment,
     slot: Slot,
     shape: Shape,
     maximum_bit_s: u64,
@@ -434,7 +435,7 @@ impl Shaper for Tree {
     fn configure(&mut self, agreements: &Agreements) -> io::Result<()> {
         self.set_link(agreements.link.rate_bit_s)?;
         let before = std::mem::take(&mut self.places).into_iter();
-        let before = before.map(|place| (place.interface.clone(), place));
+        let before = before.map(|place| (place.at.clone(), place));
         let (kept, ended) = take_over(before, &agreements.holders);
         let taken: HashSet<Slot> = kept.iter().flatten().map(|place| place.slot).collect();
         let mut free = (0..Slot::COUNT)
@@ -454,7 +455,7 @@ impl Shaper for Tree {
                 None => (free.next().ok_or(io::ErrorKind::StorageFull)?, None),
             };
             self.places.push(Place {
-                interface: holder.interface.clone(),
+                at: holder.at.clone(),
                 slot,
                 shape: shape(&holder.agreement, holder.burst_bytes),
                 maximum_bit_s: holder.agreement.maximum_bit_s,
@@ -464,7 +465,7 @@ impl Shaper for Tree {
         let bound = ended.into_iter().filter_map(|place| place.bound);
         self.ended.extend(bound);
         self.places.push(Place {
-            interface: String::new(),
+            at: Attachment::Interface(String::new()),
             slot: Slot::OTHERS,
             shape: shape(&agreements.others(), None),
             maximum_bit_s: agreements.link.rate_bit_s,

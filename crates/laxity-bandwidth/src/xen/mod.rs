@@ -16,6 +16,7 @@ use std::time::Instant;
 pub use store::Store;
 
 use crate::Agreements;
+use crate::agreements::Attachment;
 use crate::control::{Limits, Shapers};
 use crate::linux::{Links, Traffic};
 use crate::shaper::{Change, Counters, Shaper, take_over};
@@ -45,9 +46,14 @@ pub struct Xen {
 }
 
 struct Place {
-    /// Name by which the holder is recognized after a change of agreements.
-    interface: String,
+    /// What the holder is recognized by after a change of agreements.
+    at: Attachment,
     bound: Option<Backend>,
+}
+
+/// An interface's name: agreements of Xen know no other attachment.
+fn name(at: &Attachment) -> &str {
+    at.interface().unwrap_or_default()
 }
 
 struct Backend {
@@ -151,11 +157,11 @@ impl Shaper for Xen {
 
     fn configure(&mut self, agreements: &Agreements) -> io::Result<()> {
         let before = std::mem::take(&mut self.places).into_iter();
-        let bound = before.filter_map(|place| Some((place.interface, place.bound?)));
+        let bound = before.filter_map(|place| Some((place.at, place.bound?)));
         let (kept, ended) = take_over(bound, &agreements.holders);
         let places = agreements.holders.iter().zip(kept);
         let places = places.map(|(holder, bound)| Place {
-            interface: holder.interface.clone(),
+            at: holder.at.clone(),
             bound,
         });
         self.places = places.collect();
@@ -183,15 +189,15 @@ impl Shaper for Xen {
         // The keys of a backend disappear together with it.
         place.bound = None;
         if let Some(index) = interface {
-            place.bound = Some(Backend::open(&self.interfaces, &place.interface, index)?);
+            place.bound = Some(Backend::open(&self.interfaces, name(&place.at), index)?);
         }
         Ok(())
     }
 
     fn look(&mut self, holder: usize) -> io::Result<()> {
-        let place = &mut self.places[holder];
-        if let Some(backend) = &mut place.bound {
-            let queues = queues_of(&self.interfaces, &place.interface)?;
+        let Place { at, bound } = &mut self.places[holder];
+        if let Some(backend) = bound {
+            let queues = queues_of(&self.interfaces, name(at))?;
             if std::mem::replace(&mut backend.queues, queues) != queues {
                 // The rate of each queue is another one now.
                 backend.limit_bit_s = None;

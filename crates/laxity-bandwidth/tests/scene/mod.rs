@@ -266,7 +266,7 @@ impl Scene {
     }
 
     /// The same through another program, such as one that sets a priority.
-    fn command_under(&self, under: &[&str], words: &[&str]) -> Command {
+    pub fn command_under(&self, under: &[&str], words: &[&str]) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.host()]);
         command.args(under);
@@ -472,7 +472,7 @@ pub fn tree(text: &str) -> (Tree, usize) {
     let mut tree = Tree::open(interfaces[&agreements.link.interface].index).unwrap();
     tree.configure(&agreements).unwrap();
     for (at, holder) in agreements.holders.iter().enumerate() {
-        let interface = interfaces.get(&holder.interface);
+        let interface = interfaces.get(holder.at.interface().unwrap());
         tree.bind(at, interface.map(|each| each.index)).unwrap();
     }
     let own = agreements.holders.iter().map(|holder| holder.agreement);
