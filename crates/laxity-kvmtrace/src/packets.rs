@@ -1,18 +1,19 @@
 //! Packets for the domains of a Linux host: when its kernel had them, and when threads took them.
 //!
-//! Two ways lead to a domain, and each has a clock of its own:
+//! Two ways lead to a domain:
 //!
-//! - **A card of a virtual machine** (a tap). `net_dev_queue` tells when a packet was put into the queue of a device, and
-//!   `skb_copy_datagram_iovec` when a thread copied all of the packet's bytes: the thread of vhost, or one of QEMU. Both
-//!   name the packet's buffer. A buffer that is freed in between, or is seen with another packet, is forgotten.
-//! - **A UDP socket**. `netif_receive_skb` tells when a device handed a packet up, and `sk_data_ready`, next on the same
-//!   CPU, into which socket it was put. `sock_recv_length` tells when a thread took a packet out of the socket, and not
-//!   which one: sockets are queues, so that it is the first one there.
+//! - **A card of a virtual machine** (a tap). `net_dev_queue` tells when a packet was put into the queue of a device,
+//!   and `skb_copy_datagram_iovec` when a thread copied all of the packet's bytes: the thread of vhost, or one of
+//!   QEMU. Both name the packet's buffer. A buffer that is freed in between, or is seen with another packet, is
+//!   forgotten.
+//! - **A UDP socket**. `netif_receive_skb` tells when a device handed a packet up, and `sk_data_ready`, next on the
+//!   same CPU, into which socket it was put. `sock_recv_length` tells when a thread took a packet out of the socket,
+//!   and not which one: sockets are queues, so that it is the first one there.
 //!
-//! The queue of a socket is known from its first packet in the recording on, and may have had others before it. A packet
-//! is then paired with the take of one that came before it, and its wait is longer than what is told, never shorter. That
-//! ends when the socket is seen to be empty: a thread asked for a packet and there was none, or took one while none is
-//! known.
+//! The queue of a socket is known from its first packet in the recording on, and may have had others before it. A
+//! packet is then paired with the take of one that came before it, and its wait is longer than what is told, never
+//! shorter. That ends when the socket is seen to be empty: a thread asked for a packet and there was none, or took one
+//! while none is known.
 
 use crate::error::KvmError;
 use crate::format::{Field, Format};
@@ -72,7 +73,7 @@ pub struct Network {
     copied_bytes: Field,
     dropped: Buffer,
     consumed: Buffer,
-    /// Which thread an event is of.
+    /// The thread that an event is of.
     thread: Field,
     sockets: Option<Sockets>,
 }
@@ -357,7 +358,7 @@ impl Pairing {
     }
 }
 
-/// Who takes packets for domains.
+/// The threads that take packets for domains.
 #[derive(Debug, Default)]
 pub struct Takers {
     /// The domain that a thread takes packets for, and the thread as a VCPU of the trace.

@@ -241,8 +241,8 @@ struct Held {
     bytes: i64,
 }
 
-/// A kernel that keeps its packets itself, and says of them what Linux does. Each thing happens at a time of its own, so
-/// that a packet is known by when it came.
+/// A kernel that keeps its packets itself, and says of them what Linux does. Each thing happens at a time of its own,
+/// so that a packet is known by when it came.
 struct Kernel {
     seen: Vec<Seen>,
     is_used: [bool; BUFFERS],
@@ -308,7 +308,7 @@ impl Kernel {
     }
 
     /// A packet comes for a card, from another card or from the host itself, or for the wire.
-    fn to_card(&mut self, (cpu, card, drawn, how): (u8, usize, u8, u8)) {
+    fn comes_for_card(&mut self, (cpu, card, drawn, how): (u8, usize, u8, u8)) {
         let Some(buffer) = self.buffer(drawn) else {
             return;
         };
@@ -328,7 +328,7 @@ impl Kernel {
         }
     }
 
-    fn from_card(&mut self, card: usize) {
+    fn leaves_card(&mut self, card: usize) {
         let Some(Held {
             came_ns,
             buffer: Some(buffer),
@@ -369,7 +369,7 @@ impl Kernel {
 
     /// A packet comes for a socket. Before the kernel says so, a thread may have asked for it; then come others that
     /// were parts of the same.
-    fn to_socket(&mut self, (cpu, at, drawn, how): (u8, usize, u8, u8)) {
+    fn comes_for_socket(&mut self, (cpu, at, drawn, how): (u8, usize, u8, u8)) {
         let Some(buffer) = self.buffer(drawn) else {
             return;
         };
@@ -457,10 +457,10 @@ impl Kernel {
     fn step(&mut self, (kind, cpu, which, drawn, how): Step) {
         let at = usize::from(which) % 2;
         match kind % 16 {
-            0..3 => self.to_card((cpu, at, drawn, how)),
-            3..6 => self.from_card(at),
+            0..3 => self.comes_for_card((cpu, at, drawn, how)),
+            3..6 => self.leaves_card(at),
             6 => self.other((cpu, drawn, how)),
-            7..10 => self.to_socket((cpu, at, drawn, how)),
+            7..10 => self.comes_for_socket((cpu, at, drawn, how)),
             10..14 => self.ask((cpu, at, how)),
             14 => {
                 if let Some(buffer) = self.deferred.pop() {
