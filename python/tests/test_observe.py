@@ -452,6 +452,10 @@ def test_files_of_trace_cmd_that_are_refused(
     assert "is one of a, too" in error(whole, "--domain", "a=41+42", "--domain", "b=42")
     assert "versions other than 6 and 7" in error(whole.replace(b"6\0", b"5\0", 1))
     assert "sched_switch" in error(version_6([b""]))
+    # The kernel had no room for events before the second page.
+    lost = bytearray(cpus[0])
+    lost[PAGE + 11] |= 0x80
+    assert "lost" in error(version_6([bytes(lost), cpus[1]]), "--packet-delay", "1 ms")
 
 
 def test_machines_of_qemu_begin_at_their_first_vcpu() -> None:

@@ -41,8 +41,8 @@ NOT_SEEN = (
 """What a recording of Linux does not tell of packets, as sentences without their full stops."""
 NO_SOCKETS = "packets of UDP sockets, since the recording has no events of them"
 NO_WORKERS = (
-    "the packets of {}: the recording does not say which other threads take packets for it "
-    "(--domain NAME=THREAD,...+THREAD,...)"
+    "packets for {}, since no thread that ran is known to take packets for it (--domain "
+    "NAME=THREAD,...+THREAD,...)"
 )
 
 
