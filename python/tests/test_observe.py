@@ -449,6 +449,7 @@ def test_files_of_trace_cmd_that_are_refused(
     assert "names no threads" in error(whole, "--domain", "a=" + "9" * 5000)
     for worker in ("a=41+", "a=+41", "a=41+b", "a=41+42+77"):
         assert "names no threads" in error(whole, "--domain", worker)
+    assert "names in parentheses" in error(whole, "--domain", "(a)=41")
     assert "is one of a, too" in error(whole, "--domain", "a=41+42", "--domain", "b=42")
     assert "versions other than 6 and 7" in error(whole.replace(b"6\0", b"5\0", 1))
     assert "sched_switch" in error(version_6([b""]))

@@ -61,6 +61,11 @@ def named(words: Iterable[str]) -> list[Machine]:
                 "write --domain NAME=THREAD,THREAD,... with a thread for each VCPU; behind a + may "
                 "stand others that take its packets",
             )
+        if name.startswith("("):
+            raise InputError(
+                f"--domain {word!r}: names in parentheses are those of programs beside the domains",
+                "choose a name without them",
+            )
         machines.append(Machine(name, tuple(map(int, threads)), workers=tuple(map(int, workers))))
     return machines
 
