@@ -1,20 +1,24 @@
 //! Files of trace-cmd: whatever is in one, it is refused or makes a trace that every reader takes, and that can be
 //! observed.
 //!
-//! The first threads that ran are the VCPUs of two domains.
+//! The first threads that ran are the VCPUs of two domains, and the next two are programs beside them that take packets
+//! for the first.
 #![no_main]
 
 use laxity_kvmtrace::Recording;
 use laxity_observe::{completions_ns, observe};
+use laxity_replay::{Vcpus, with_deliveries};
 use laxity_trace::{
-    DomainMetadata, Metadata, Reader, Record, Sink, TraceError, Writer, needs, perfetto, text,
-    timeline,
+    CallsMetadata, DomainMetadata, Kind, Metadata, Reader, Record, Sink, TraceError, Writer, needs,
+    perfetto, text, timeline,
 };
 use libfuzzer_sys::fuzz_target;
 use std::io;
 
 /// More CPUs than that are another run's subject.
 const CPUS_MAX: u32 = 64;
+/// A packet that waits for longer is late.
+const DELAY_NS: i64 = 1000;
 
 fuzz_target!(|data: &[u8]| {
     let recording = match Recording::open(data) {
@@ -28,7 +32,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let mut ran = (survey.threads.iter()).filter_map(|thread| i32::try_from(thread.thread).ok());
     let mut take = |most| ran.by_ref().take(most).collect::<Vec<i32>>();
-    let threads = [take(2), take(1)];
+    let threads = [take(2), take(1), take(2)];
     let domain = |(name, threads): (&str, &Vec<i32>)| DomainMetadata {
         name: name.into(),
         vcpus: threads.len() as u32,
@@ -43,13 +47,29 @@ fuzz_target!(|data: &[u8]| {
         seed: 0,
         duration_ns: survey.to_ns.saturating_sub(survey.from_ns),
         cpus: survey.cpus,
-        domains: ["one", "two"].into_iter().zip(&threads).map(domain).collect(),
-        calls: None,
+        domains: ["one", "two", "(beside)"].into_iter().zip(&threads).map(domain).collect(),
+        calls: Some(CallsMetadata {
+            delay_ns: DELAY_NS,
+            answer_waits_ns: Vec::new(),
+            not_seen: Vec::new(),
+        }),
     };
     let (records, summary, _) = match recording.import(&metadata, &threads) {
         Ok(imported) => imported,
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
+    let workers: Vec<(i32, u16)> = threads[2].iter().map(|&thread| (thread, 0)).collect();
+    let known = (&records[..], DELAY_NS);
+    let late = match recording.late_packets(survey.from_ns, &metadata, &threads, &workers, known) {
+        Ok(late) => late,
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    };
+    assert!(late.iter().all(|each| each.end_ns - each.since_ns() > DELAY_NS && each.domain < 2));
+    let vcpus = Vcpus::new(&metadata).expect("the metadata is valid");
+    let records = with_deliveries(&vcpus, metadata.duration_ns, records, &late)
+        .expect("they are of the run");
+    let ends = records.iter().filter(|record| record.kind == Kind::Packet);
+    assert_eq!(ends.count(), late.len());
     let busy_ns: i64 = summary.cpu_ns.iter().flatten().sum();
     let all_ns = busy_ns + summary.idle_ns + summary.foreign_ns;
     assert_eq!(all_ns, i64::from(metadata.cpus) * metadata.duration_ns);

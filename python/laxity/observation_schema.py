@@ -126,6 +126,10 @@ class Thread(TypedDict):
     `SCHED_RR`, where 0 is the highest, and from 100 on in the fair class."""
 
 
+Packets = Literal["none", "cards", "cards-and-sockets"]
+"""What of packets a recording tells."""
+
+
 class Survey(TypedDict):
     """What a recording is of."""
 
@@ -137,3 +141,5 @@ class Survey(TypedDict):
     """The end."""
     threads: list[Thread]
     """The threads that ran, by number."""
+    packets: Packets
+    """What it tells of packets."""

@@ -16,11 +16,13 @@ import pyarrow.parquet as pq
 from laxity import _core, files
 from laxity import directory as directories
 from laxity.errors import InputError, core_errors
+from laxity.tracefs import FAIR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import BinaryIO
 
+    from laxity.observation_schema import Thread
     from laxity.trace_schema import DomainMetadata, Metadata
 
 RECORD = np.dtype(
@@ -197,3 +199,46 @@ def _batches(trace: Path) -> Iterator[pa.RecordBatch]:
 def bare_domain(name: str, vcpus: int) -> DomainMetadata:
     """A domain in a trace's metadata of which only this is known."""
     return {"name": name, "vcpus": vcpus, "budget_ns": 0, "period_ns": 0, "tasks": []}
+
+
+REAL_TIME = ", real-time"
+"""What those threads of a program are called, too, that run before all others."""
+
+
+def domains_of_threads(
+    named: Iterable[tuple[str, Sequence[int]]],
+    recorded: Sequence[Thread],
+    programs: Mapping[int, str],
+) -> tuple[list[DomainMetadata], list[list[int]]]:
+    """The domains of a trace of Linux, and the threads of each one's VCPUs.
+
+    Behind those that are `named`, with their threads, come the programs that ran beside them. They
+    have parentheses, which no domain of a host file has. `programs` are the names of some threads'
+    programs, by thread; all others are called as the kernel says.
+    """
+    domains = [(name, list(threads)) for name, threads in named]
+    known = {thread for _, threads in domains for thread in threads}
+    real_time = {each["thread"] for each in recorded if 0 <= each["priority"] < FAIR}
+    beside: dict[str, list[int]] = {}
+    for each in recorded:
+        thread = each["thread"]
+        if thread not in known:
+            # Threads of the kernel have a CPU or the like behind a slash.
+            program = programs.get(thread) or each["name"].split("/")[0]
+            program = "".join(sign if sign.isprintable() else "?" for sign in program)
+            if thread in real_time:
+                program += REAL_TIME
+            beside.setdefault(f"({program})", []).append(thread)
+    domains += sorted(beside.items())
+    traced: list[DomainMetadata] = [
+        {**bare_domain(name, len(threads)), "real_time": real_time.issuperset(threads)}
+        if threads
+        else bare_domain(name, 0)
+        for name, threads in domains
+    ]
+    return traced, [threads for _, threads in domains]
+
+
+def is_beside(domain: DomainMetadata) -> bool:
+    """Whether it is a program that ran beside a host's domains."""
+    return domain["name"].startswith("(")

@@ -22,8 +22,21 @@ if TYPE_CHECKING:
 
     from laxity.progress import Progress
 
+Events = dict[str, tuple[str, ...]]
+"""Names of events by the kernel's systems of them."""
+
 TRACING = Path("/sys/kernel/tracing")
-EVENTS = ("sched_switch", "sched_wakeup")
+EVENTS: Events = {"sched": ("sched_switch", "sched_wakeup")}
+"""What is always recorded."""
+PACKETS: Events = {
+    "net": ("netif_receive_skb", "net_dev_queue"),
+    "skb": ("skb_copy_datagram_iovec", "kfree_skb", "consume_skb"),
+}
+"""What is recorded of packets, too, where these are asked for."""
+SOCKETS: Events = {"sock": ("sk_data_ready", "sock_recv_length")}
+"""What is then recorded of UDP sockets, where the kernel has it: since Linux 6.3."""
+ONLY_UDP = "protocol == 17"
+"""The filter of the events of sockets."""
 CLOCK = "mono"
 """The clock of the events. All CPUs share it, and it counts ns."""
 
@@ -32,7 +45,8 @@ FAIR = 100
 
 BUFFER_KIB_MIN = 8192
 BUFFER_KIB_PER_S = 4096
-"""The size of the kernel's buffer for each CPU: a busy second has 60,000 events there.
+"""The size of the kernel's buffer for each CPU: a busy second has 60,000 events there, and as many
+of packets where these are recorded.
 
 The buffers are read when all is recorded, so that recording itself runs nothing on the host.
 """
@@ -44,12 +58,15 @@ TRACE_CLOCK = 4
 """The option of such a file that names the clock."""
 
 
-def record(out: Path, duration_s: float, progress: Progress | None = None) -> None:
+def record(
+    out: Path, duration_s: float, progress: Progress | None = None, *, packets: bool = False
+) -> None:
     """Records for so long, and writes a file of trace-cmd, version 6 (trace-cmd.dat.v6(5)).
 
-    Raises InputError if this machine does not let itself be traced.
+    With `packets` it also tells when packets came and threads took them. Raises InputError if this
+    machine does not let itself be traced.
     """
-    with traced(buffer_kib(duration_s)) as instance:
+    with traced(buffer_kib(duration_s) * (2 if packets else 1), packets=packets) as instance:
         _wait(duration_s, progress)
         save(instance, out)
 
@@ -102,24 +119,55 @@ def _set(instance: Path, name: str, value: str) -> None:
     except OSError as error:
         raise InputError(
             f"{instance / name} cannot be set to {value}: {error.strerror}",
-            "a kernel with the events of sched and the clock mono is needed",
+            "a kernel with the events that are to be recorded and the clock mono is needed",
         ) from None
 
 
 @contextmanager
-def traced(buffer_kib: int) -> Iterator[Path]:
+def traced(buffer_kib: int, *, packets: bool = False) -> Iterator[Path]:
     """Traces in an instance of its own, which it gives, with a buffer of that size for each CPU."""
     with _instance() as instance:
         _set(instance, "tracing_on", "0")
         _set(instance, "trace_clock", CLOCK)
         _set(instance, "buffer_size_kb", str(buffer_kib))
-        for event in EVENTS:
-            _set(instance, f"events/sched/{event}/enable", "1")
+        for system, events in wanted(instance, packets=packets).items():
+            for event in events:
+                if system in SOCKETS:
+                    _set(instance, f"events/{system}/{event}/filter", ONLY_UDP)
+                _set(instance, f"events/{system}/{event}/enable", "1")
         _set(instance, "tracing_on", "1")
         try:
             yield instance
         finally:
             _set(instance, "tracing_on", "0")
+
+
+def wanted(instance: Path, *, packets: bool) -> Events:
+    """The events that are recorded; those of sockets only where the kernel has all of them."""
+    if not packets:
+        return EVENTS
+    of_sockets = [
+        instance / "events" / system / event for system in SOCKETS for event in SOCKETS[system]
+    ]
+    has_sockets = all(event.is_dir() for event in of_sockets)
+    return EVENTS | PACKETS | (SOCKETS if has_sockets else {})
+
+
+def recorded(instance: Path) -> Events:
+    """The events that an instance records."""
+    events = instance / "events"
+    return {
+        system: names
+        for system, names in (EVENTS | PACKETS | SOCKETS).items()
+        if all(_is_enabled(events / system / name) for name in names)
+    }
+
+
+def _is_enabled(event: Path) -> bool:
+    try:
+        return (event / "enable").read_text().startswith("1")
+    except OSError:
+        return False
 
 
 def _wait(duration_s: float, progress: Progress | None) -> None:
@@ -182,9 +230,12 @@ def _write(file: BinaryIO, instance: Path, pages: list[Path]) -> None:
         file.write(name.encode() + b"\0")
         _write_block(file, (instance / "events" / name).read_bytes())
     file.write(struct.pack("<I", 0))
-    file.write(struct.pack("<I", 1) + b"sched\0" + struct.pack("<I", len(EVENTS)))
-    for event in EVENTS:
-        _write_block(file, (instance / "events" / "sched" / event / "format").read_bytes())
+    systems = recorded(instance)
+    file.write(struct.pack("<I", len(systems)))
+    for system, events in systems.items():
+        file.write(system.encode() + b"\0" + struct.pack("<I", len(events)))
+        for event in events:
+            _write_block(file, (instance / "events" / system / event / "format").read_bytes())
     file.write(struct.pack("<II", 0, 0))
     _write_block(file, (TRACING / "saved_cmdlines").read_bytes())
     file.write(struct.pack("<I", len(pages)))

@@ -154,7 +154,8 @@ class Why:
     """Jobs whose deadline fell within the run."""
     late_jobs: int
     late_packets: int
-    """Packets of voice that arrived late, or were still on their way at the end of the run."""
+    """Packets of voice, or all of an observed host, that arrived late, or were still on their way
+    at the end of the run."""
     lost_packets: int
     late_messages: int
     """Messages of registrations whose answers came so late that the phones had sent them again or
@@ -237,8 +238,8 @@ def remedies(host: Host, overrides: list[str], late: Late) -> tuple[Remedy, ...]
     Each is run up to the deadline to see that it is, for a packet of a call until LATER_NS after
     it, and then as long as the host file says to count what else is missed. None if the simulator
     has the job in time without any change: then what changes do there says nothing about the run
-    that was explained. None also for a packet of a call in a run with so many streams that the
-    simulator does not keep each one's packets.
+    that was explained. None also for a packet of a host that was observed, and for one of a call in
+    a run with so many streams that the simulator does not keep each one's packets.
     """
     same = _same_in_every_run(host, overrides, late)
     if same is None or _is_in_time(host, overrides, same):
@@ -264,9 +265,12 @@ class _OfCall(Late):
 
 def _same_in_every_run(host: Host, overrides: list[str], late: Late) -> Late | None:
     """What is late, named so that it is the same with every change; None if nothing says that."""
-    calls = host.resolved(overrides)["calls"]
-    if calls is None or late.kind != "packet":
+    if late.kind != "packet":
         return late
+    calls = host.resolved(overrides)["calls"]
+    if calls is None:
+        # It was observed, and the host file that was made of it has no packets.
+        return None
     stream, _ = _numbers(late)
     if stream < calls["streams"]:
         return late

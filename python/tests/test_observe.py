@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import struct
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from attempts import first_unspoiled, require
 from conftest import EXAMPLES, HOST, UNSHARE, can_trace
-from laxity import Host
+from laxity import Host, _core, tracefile, tracefs
 from laxity.observe import here, threads
+from laxity.observe.observed import NO_SOCKETS, NO_WORKERS, NOT_SEEN
 from laxity.results.run import Run
 from laxity.tracefs import MAGIC, TRACING
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conftest import Laxity
 
 MS = 1_000_000
@@ -118,8 +120,37 @@ format:
 
 \tfield:pid_t pid;\toffset:8;\tsize:4;\tsigned:1;
 """
+HEAD = """name: {name}
+ID: {number}
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+"""
+SKB = """\tfield:void * skbaddr;\toffset:8;\tsize:8;\tsigned:0;
+\tfield:unsigned int len;\toffset:16;\tsize:4;\tsigned:0;
+"""
+READY = """\tfield:const void * skaddr;\toffset:8;\tsize:8;\tsigned:0;
+\tfield:__u16 protocol;\toffset:16;\tsize:2;\tsigned:0;
+"""
+ASKED = """\tfield:void * sk;\toffset:8;\tsize:8;\tsigned:0;
+\tfield:__u16 protocol;\toffset:16;\tsize:2;\tsigned:0;
+\tfield:int ret;\toffset:20;\tsize:4;\tsigned:1;
+\tfield:int flags;\toffset:24;\tsize:4;\tsigned:1;
+"""
+CARDS = {
+    "net": {"netif_receive_skb": (500, SKB), "net_dev_queue": (501, SKB)},
+    "skb": {
+        "skb_copy_datagram_iovec": (502, SKB),
+        "kfree_skb": (503, SKB),
+        "consume_skb": (504, SKB),
+    },
+}
+NETWORK = {**CARDS, "sock": {"sk_data_ready": (505, READY), "sock_recv_length": (506, ASKED)}}
+CAME, QUEUED, COPIED, DROPPED, CONSUMED = range(500, 505)
+UDP, TCP = 17, 6
 START_NS = 7_000_000_000_000
-NAMES = {0: b"", 41: b"CPU 0/KVM", 42: b"CPU 1/KVM", 77: b"CPU 0/KVM"}
+NAMES = {0: b"", 40: b"vhost-39", 41: b"CPU 0/KVM", 42: b"CPU 1/KVM", 77: b"CPU 0/KVM"}
 
 
 def switch(before: int, state: int, after: int) -> bytes:
@@ -129,6 +160,18 @@ def switch(before: int, state: int, after: int) -> bytes:
 
 def wakeup(thread: int) -> bytes:
     return struct.pack("<H6xi", 374, thread)
+
+
+def skb(event: int, thread: int, buffer: int, length: int = 0) -> bytes:
+    return struct.pack("<H2xiqi", event, thread, buffer, length)
+
+
+def ready(socket: int, protocol: int = UDP) -> bytes:
+    return struct.pack("<H6xqH2x", 505, socket, protocol)
+
+
+def asked(thread: int, socket: int, result: int, flags: int = 0, protocol: int = UDP) -> bytes:
+    return struct.pack("<H2xiqH2xii", 506, thread, socket, protocol, result, flags)
 
 
 def busy(thread: int, period_us: int, cost_us: int, offset_us: int, end_us: int) -> list[Any]:
@@ -166,16 +209,30 @@ def block(content: bytes) -> bytes:
     return struct.pack("<Q", len(content)) + content
 
 
-def formats() -> bytes:
-    texts = (SWITCH, WAKEUP)
-    return struct.pack("<I6sI", 1, b"sched\0", 2) + b"".join(block(t.encode()) for t in texts)
+Network = dict[str, dict[str, tuple[int, str]]]
+"""The numbers and fields of events of packets, by system and name."""
 
 
-def version_6(cpus: list[bytes]) -> bytes:
+def formats(network: Network) -> bytes:
+    texts = {"sched": [SWITCH, WAKEUP]}
+    for system, events in network.items():
+        texts[system] = [
+            HEAD.format(name=name, number=number) + fields
+            for name, (number, fields) in events.items()
+        ]
+    written = struct.pack("<I", len(texts))
+    for system, own in texts.items():
+        written += system.encode() + b"\0" + struct.pack("<I", len(own))
+        written += b"".join(block(text.encode()) for text in own)
+    return written
+
+
+def version_6(cpus: list[bytes], network: Network | None = None) -> bytes:
     clock = b"local [mono] x86-tsc\0"
     head = MAGIC + b"6\0" + bytes([0, 8]) + struct.pack("<I", PAGE)
     head += b"header_page\0" + block(b"") + b"header_event\0" + block(b"")
-    head += struct.pack("<I", 0) + formats() + struct.pack("<II", 0, 0) + block(b"41 CPU 0/KVM\n")
+    head += struct.pack("<I", 0) + formats(network or {}) + struct.pack("<II", 0, 0)
+    head += block(b"41 CPU 0/KVM\n")
     head += struct.pack("<I", len(cpus)) + b"options  \0"
     head += struct.pack("<HI", 4, len(clock)) + clock + struct.pack("<H", 0) + b"flyrecord\0"
     offset, places = len(head) + 16 * len(cpus), b""
@@ -185,16 +242,15 @@ def version_6(cpus: list[bytes]) -> bytes:
     return head + places + b"".join(cpus)
 
 
-def version_7(cpus: list[bytes], flags: int = 0) -> bytes:
+def version_7(cpus: list[bytes], network: Network | None = None, flags: int = 0) -> bytes:
     def section(number: int, content: bytes) -> bytes:
         return struct.pack("<HHIQ", number, flags, 0, len(content)) + content
 
+    told = section(18, formats(network or {}))
     file = MAGIC + b"7\0" + bytes([0, 8]) + struct.pack("<I", PAGE) + b"none\0\0"
-    file += struct.pack(
-        "<Q", len(file) + 8 + len(section(18, formats())) + 16 + sum(map(len, cpus))
-    )
+    file += struct.pack("<Q", len(file) + 8 + len(told) + 16 + sum(map(len, cpus)))
     formats_at = len(file)
-    file += section(18, formats())
+    file += told
     buffer_at, offset = len(file), len(file) + 16
     file += section(3, b"".join(cpus))
     buffer = struct.pack("<Q", buffer_at) + b"\0mono\0" + struct.pack("<II", PAGE, len(cpus))
@@ -235,6 +291,145 @@ def test_a_file_of_trace_cmd(
     assert [domain["name"] for domain in content["domains"]] == ["one"]
 
 
+@pytest.fixture
+def packets() -> bytes:
+    """Packets on one CPU: for the machine of thread 41, which thread 40 serves, and for sockets."""
+    return pages(
+        [
+            (0, switch(0, 0, 77)),
+            # A card hands it up, and a bridge puts it into the queue of the machine's card.
+            (1_000, skb(CAME, 77, 1, 200)),
+            (1_010, skb(QUEUED, 77, 1, 214)),
+            (1_020, wakeup(40)),
+            # The same for one that its card drops, whose buffer is another's later.
+            (2_000, skb(QUEUED, 77, 2, 214)),
+            (2_001, skb(DROPPED, 77, 2)),
+            (3_000, switch(77, 0, 40)),
+            (3_010, skb(COPIED, 40, 1, 214)),
+            (3_011, skb(CONSUMED, 40, 1)),
+            (3_012, skb(COPIED, 40, 2, 214)),
+            (3_020, wakeup(41)),
+            (3_030, switch(40, 1, 77)),
+            (4_000, switch(77, 0, 41)),
+            # In time, since the machine runs.
+            (4_100, skb(QUEUED, 41, 3, 214)),
+            (4_200, switch(41, 0, 40)),
+            (4_500, skb(COPIED, 40, 3, 214)),
+            (4_600, switch(40, 1, 41)),
+            (5_000, switch(41, 1, 77)),
+            # For a socket of thread 77, which leaves it there for a while.
+            (5_100, skb(CAME, 77, 4, 200)),
+            (5_101, ready(9)),
+            (5_200, asked(77, 9, 172, 0x2)),
+            (5_300, asked(77, 9, 172, protocol=TCP)),
+            (7_101, asked(77, 9, 172)),
+            (8_000, asked(77, 9, -11)),
+            (9_000, switch(77, 1, 0)),
+        ]
+    )
+
+
+@pytest.mark.parametrize("layout", [version_6, version_7])
+def test_late_packets_of_a_file_of_trace_cmd(
+    laxity: Laxity, tmp_path: Path, packets: bytes, layout: Any
+) -> None:
+    file, seen = tmp_path / "trace.dat", tmp_path / "seen"
+    file.write_bytes(layout([packets], NETWORK))
+    laxity("observe", file, "--packet-delay", "1.5 ms", "-o", seen)
+    answer = json.loads(laxity("why", seen, "--json").stdout)
+    assert answer["late_packets"] == 2
+    assert (answer["lost_packets"], answer["late_jobs"]) == (0, 0)
+    assert answer["not_seen"] == [*NOT_SEEN, NO_WORKERS.format("vm-77")]
+    late = {each["what"]: each for each in answer["late"]}
+    assert set(late) == {"vm-41/stream-0#0", "vm-77/stream-0#0"}
+
+    card = late["vm-41/stream-0#0"]
+    assert (card["kind"], card["packet"]) == ("packet", "late")
+    assert (card["arrival_ns"], card["completion_ns"]) == (1_010_000, 4 * MS)
+    assert card["late_ns"] == 2_990_000 - 1_500_000
+    assert delays(card) == {
+        ("blocked", None, "(vhost-39)"): 10_000,
+        ("cpu", "vm-77", "(vhost-39)"): 1_980_000,
+        ("queue", "(vhost-39)", "(vhost-39)"): 10_000,
+        # Its machine is woken, and does not run yet.
+        ("blocked", None, "vm-41"): 10_000,
+        ("cpu", "(vhost-39)", "vm-41"): 10_000,
+        ("cpu", "vm-77", "vm-41"): 970_000,
+    }
+
+    socket = late["vm-77/stream-0#0"]
+    assert (socket["arrival_ns"], socket["completion_ns"]) == (5_100_000, 7_101_000)
+    assert delays(socket) == {("queue", "vm-77", "vm-77"): 2_001_000}
+    for each in late.values():
+        assert sum(cause["ns"] for cause in each["causes"]) == each["late_ns"]
+
+    told = " ".join(laxity("why", seen).stdout.split())
+    assert "2 packets late under eevdf" in told
+    assert "vm-77/stream-0#0 was 501 us late" in told
+    # The host file has the machines alone, and other commands take what was observed.
+    assert set(tasks(seen / "host.toml")) == {"vm-41", "vm-77"}
+    against = ("fidelity", seen / "host.toml", "--against", seen, "--json")
+    told_of = json.loads(laxity(*against).stdout)["agreement"]["domains"]
+    assert [domain["name"] for domain in told_of] == ["vm-41", "vm-77"]
+    again = tmp_path / "again"
+    laxity("observe", seen, "-o", again)
+    assert Host.load(again / "host.toml").resolved() == Host.load(seen / "host.toml").resolved()
+
+
+def delays(late: dict[str, Any]) -> dict[tuple[str, str | None, str | None], int]:
+    return {(each["cause"], each["who"], each["at"]): each["delay_ns"] for each in late["causes"]}
+
+
+def test_packets_that_a_recording_does_not_tell(
+    laxity: Laxity, tmp_path: Path, packets: bytes
+) -> None:
+    file, seen = tmp_path / "trace.dat", tmp_path / "seen"
+
+    def observed(*words: str) -> dict[str, Any]:
+        laxity("observe", file, *words, "-o", seen)
+        answer: dict[str, Any] = json.loads(laxity("why", seen, "--json").stdout)
+        return answer
+
+    limit = ("--packet-delay", "1.5 ms")
+    file.write_bytes(version_6([packets], CARDS))
+    cards = observed(*limit)
+    assert [each["what"] for each in cards["late"]] == ["vm-41/stream-0#0"]
+    assert cards["not_seen"] == [*NOT_SEEN, NO_SOCKETS, NO_WORKERS.format("vm-77")]
+    # Without a limit there are none, and no programs beside the domains.
+    assert observed()["not_seen"] == []
+    metadata = tracefile.metadata(seen / "trace.laxtrace")
+    assert "calls" not in metadata
+    assert [domain["name"] for domain in metadata["domains"]] == ["vm-41", "vm-77"]
+    # Threads that are named take packets for whom people say.
+    other = observed(*limit, "--domain", "other=77+40")
+    assert [each["what"] for each in other["late"]] == ["other/stream-0#0"]
+    assert other["not_seen"] == [*NOT_SEEN, NO_SOCKETS]
+    # Nobody's who is not named.
+    assert observed(*limit, "--domain", "own=41")["late"] == []
+    # An older recording.
+    file.write_bytes(version_6([packets]))
+    refused = laxity("observe", file, *limit, code=2).stderr
+    assert "has no packets" in refused
+    assert "-e net:netif_receive_skb -e net:net_dev_queue" in refused
+    assert observed()["late"] == []
+    # A format without a field is another kernel's; an event that is too short is damage.
+    lacking = {**CARDS, "net": {**CARDS["net"], "net_dev_queue": (501, READY)}}
+    file.write_bytes(version_6([packets], lacking))
+    assert "net_dev_queue has no skbaddr" in laxity("observe", file, *limit, code=2).stderr
+    short = pages(
+        [(0, switch(0, 0, 77)), (1, struct.pack("<H2xi", CAME, 77)), (2, switch(77, 1, 0))]
+    )
+    file.write_bytes(version_6([short], NETWORK))
+    assert "event 500 has 8 bytes" in laxity("observe", file, *limit, code=2).stderr
+
+
+def test_a_limit_for_packets_is_refused_where_there_are_none(laxity: Laxity, out: Path) -> None:
+    limit = ("--packet-delay", "1 ms")
+    assert "limit of its own" in laxity("observe", out, *limit, code=2).stderr
+    wrong = laxity("observe", out, "--packet-delay", "1 parsec", code=2).stderr
+    assert "write --packet-delay '1 ms'" in wrong
+
+
 @pytest.mark.slow
 def test_files_of_trace_cmd_that_are_refused(
     laxity: Laxity, tmp_path: Path, cpus: list[bytes]
@@ -252,16 +447,71 @@ def test_files_of_trace_cmd_that_are_refused(
     assert "thread 9 of domain a never ran" in error(whole, "--domain", "a=9")
     assert "names no threads" in error(whole, "--domain", "a")
     assert "names no threads" in error(whole, "--domain", "a=" + "9" * 5000)
+    for worker in ("a=41+", "a=+41", "a=41+b", "a=41+42+77"):
+        assert "names no threads" in error(whole, "--domain", worker)
+    assert "names in parentheses" in error(whole, "--domain", "(a)=41")
+    assert "is one of a, too" in error(whole, "--domain", "a=41+42", "--domain", "b=42")
     assert "versions other than 6 and 7" in error(whole.replace(b"6\0", b"5\0", 1))
     assert "sched_switch" in error(version_6([b""]))
+    # The kernel had no room for events before the second page.
+    lost = bytearray(cpus[0])
+    lost[PAGE + 11] |= 0x80
+    assert "lost" in error(version_6([bytes(lost), cpus[1]]), "--packet-delay", "1 ms")
 
 
 def test_machines_of_qemu_begin_at_their_first_vcpu() -> None:
-    named = [{"thread": number, "name": name.decode()} for number, name in NAMES.items() if name]
-    assert threads.of_qemu(named) == [
-        threads.Machine("vm-41", (41, 42)),
-        threads.Machine("vm-77", (77,)),
+    names = {number: name.decode() for number, name in NAMES.items() if name}
+
+    def found(more: dict[int, str]) -> list[threads.Machine]:
+        every = {**names, **more}
+        return threads.of_qemu(
+            [{"thread": number, "name": name, "priority": 120} for number, name in every.items()]
+        )
+
+    first = threads.Machine("vm-41", (41, 42), workers=(40,))
+    assert found({}) == [first, threads.Machine("vm-77", (77,))]
+    assert found({70: "vhost-69"}) == [first, threads.Machine("vm-77", (77,), workers=(70,))]
+    own = {39: "qemu-system-x86", 69: "qemu-system-x86", 78: "vhost-69", 79: "vhost-69"}
+    assert found(own) == [
+        threads.Machine("vm-41", (41, 42), workers=(39, 40)),
+        threads.Machine("vm-77", (77,), workers=(69, 78, 79)),
     ]
+
+
+def test_threads_of_running_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Linux 6.4 the threads of vhost were the kernel's own."""
+    names = {
+        "39": "qemu-system-x86",
+        "39/task/39": "qemu-system-x86",
+        "39/task/42": "CPU 1/KVM",
+        "39/task/41": "CPU 0/KVM",
+        "39/task/43": "vhost-39",
+        "50": "vhost-39",
+        "50/task/50": "vhost-39",
+        "60": "sshd",
+        "60/task/60": "sshd",
+    }
+    for place, name in names.items():
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        (tmp_path / place / "comm").write_text(f"{name}\n")
+    (tmp_path / "39/cmdline").write_bytes(b"qemu\0-name\0guest=pbx,debug-threads=on\0")
+    monkeypatch.setattr(here, "PROC", tmp_path)
+    assert here.machines() == [threads.Machine("pbx", (41, 42), 39, (39, 43, 50))]
+
+
+@pytest.mark.parametrize("has_sockets", [True, False])
+def test_events_of_sockets_are_recorded_where_they_are(tmp_path: Path, has_sockets: bool) -> None:
+    systems = {**tracefs.EVENTS, **tracefs.PACKETS, **(tracefs.SOCKETS if has_sockets else {})}
+    for system, names in systems.items():
+        for name in names:
+            (tmp_path / "events" / system / name).mkdir(parents=True)
+            (tmp_path / "events" / system / name / "enable").write_text("0\n")
+    assert tracefs.wanted(tmp_path, packets=True) == systems
+    assert tracefs.wanted(tmp_path, packets=False) == tracefs.EVENTS
+    assert tracefs.recorded(tmp_path) == {}
+    for name in tracefs.EVENTS["sched"]:
+        (tmp_path / "events" / "sched" / name / "enable").write_text("1\n")
+    assert tracefs.recorded(tmp_path) == tracefs.EVENTS
 
 
 def test_weights_and_quotas_of_control_groups() -> None:
@@ -299,7 +549,9 @@ def test_this_machine(tmp_path: Path) -> None:
     """What is found depends on what else runs here; that it is written does not."""
     process = subprocess.Popen([sys.executable, "-c", LOOP])
     try:
-        seen = first_unspoiled(lambda factor: _observe_loop(process.pid, factor, tmp_path))
+        seen = first_unspoiled(
+            lambda factor: _observed(factor, tmp_path, f"--domain=loop={process.pid}")[0]
+        )
     finally:
         process.kill()
         process.wait()
@@ -308,16 +560,15 @@ def test_this_machine(tmp_path: Path) -> None:
     assert (seen / "trace.dat").read_bytes().startswith(MAGIC)
 
 
-def _observe_loop(process: int, duration_s: int, directory: Path) -> Path:
-    """Observes a process for so long, and leaves what was seen in the directory, and no more.
+def _observed(duration_s: int, directory: Path, *words: str) -> tuple[Path, dict[str, Any]]:
+    """Observes this machine for so long: what is left in a directory, and what was found.
 
-    On a busy machine the process may get no CPU for a while, and the kernel may lose events.
+    On a busy machine a process may get no CPU for a while, and the kernel may lose events.
     """
     seen = directory / f"seen-{duration_s}"
     mount = f'mount -t tracefs nodev {TRACING} && exec "$@"'
     command = [sys.executable, "-c", "from laxity.cli import main; main()", "observe"]
-    command += ["--duration", f"{duration_s} s", "-o", str(seen)]
-    command += ["--domain", f"loop={process}", "--json"]
+    command += ["--duration", f"{duration_s} s", "-o", str(seen), *words, "--json"]
     with subprocess.Popen(
         [UNSHARE, "-m", "sh", "-c", mount, "sh", *command],
         stdout=subprocess.PIPE,
@@ -333,8 +584,158 @@ def _observe_loop(process: int, duration_s: int, directory: Path) -> Path:
     assert f"laxity-{observing.pid}" not in left.stdout.split()
     require("never ran" not in complaint and "kernel lost" not in complaint, complaint)
     assert observing.returncode == 0, complaint
-    work_ns = json.loads(said)["domains"][0]["vcpus"][0]["work_ns"]
+    found: dict[str, Any] = json.loads(said)
+    work_ns = found["domains"][0]["vcpus"][0]["work_ns"]
     require(work_ns > 0, "the loop did not work")
+    return seen, found
+
+
+Times = tuple[int, int, int]
+
+PACKETS = """
+import fcntl, os, socket, struct, sys, time
+
+SIZE, KIND = 200, 0x88B5
+directory, now = sys.argv[1], time.monotonic_ns
+
+def up(device):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any:
+        fcntl.ioctl(any, 0x8914, struct.pack("16sH14x", device, 1))
+
+card = os.open("/dev/net/tun", os.O_RDWR)
+fcntl.ioctl(card, 0x400454CA, struct.pack("16sH14x", b"card", 0x1002))
+up(b"lo")
+up(b"card")
+woken, wake = os.pipe()
+
+def loop(write):
+    own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    own.bind(("127.0.0.1", 0))
+    number = 0
+    while True:
+        # It leaves some of them in the socket, and up to three there.
+        sent = [now()]
+        for _ in range(number % 3 + 1):
+            own.sendto(bytes(172), own.getsockname())
+            sent.append(now())
+        time.sleep(0.002)
+        for begun in sent[:-1]:
+            before = now()
+            own.recv(2048)
+            write(begun, before, now())
+        number += 1
+        time.sleep(0.005)
+
+def worker(write):
+    while True:
+        before = now()
+        frame = os.read(card, 4096)
+        is_own = struct.unpack_from(">H", frame, 12)[0] == KIND
+        sent = struct.unpack_from("<q", frame, 14)[0] if is_own else -1
+        os.write(wake, struct.pack("<qq", sent, before))
+
+def vcpu(write):
+    while True:
+        sent, before = struct.unpack("<qq", os.read(woken, 16))
+        write(sent, before, now())
+
+def sender(write):
+    out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    out.bind(("card", 0))
+    while True:
+        out.send(bytes(12) + struct.pack(">H", KIND) + struct.pack("<q", now()) + bytes(SIZE))
+        time.sleep(0.007)
+
+processes = []
+for role in (loop, worker, vcpu, sender):
+    log = open(f"{directory}/{role.__name__}", "ab", 0)
+    processes.append(os.fork())
+    if processes[-1] == 0:
+        role(lambda *times: log.write(struct.pack("<qqq", *times)))
+print(*processes, flush=True)
+os.wait()
+"""
+"""A process that sends packets to itself, and a machine of two: a worker reads packets from a card
+and wakes a VCPU. They write of each packet when it was sent at the earliest, taken at the earliest,
+and had at the latest."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not can_trace(), reason="this machine does not let itself be traced")
+@pytest.mark.skipif(not Path("/dev/net/tun").exists(), reason="the kernel has no cards of its own")
+def test_packets_of_this_machine_are_those_that_its_programs_had(tmp_path: Path) -> None:
+    """Each takes more than a nanosecond, and is late."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    words = [UNSHARE, "-n", sys.executable, "-c", PACKETS, str(logs)]
+    with subprocess.Popen(
+        words, start_new_session=True, stdout=subprocess.PIPE, text=True
+    ) as programs:
+        try:
+            assert programs.stdout is not None
+            loop, worker, vcpu, _ = programs.stdout.readline().split()
+            domains = (f"--domain=loop={loop}", f"--domain=machine={vcpu}+{worker}")
+            seen = first_unspoiled(lambda factor: _with_packets(factor, tmp_path, *domains))
+        finally:
+            os.killpg(programs.pid, signal.SIGKILL)
+    laxity = [sys.executable, "-c", "from laxity.cli import main; main()", "why", str(seen)]
+    why = subprocess.run([*laxity, "--json"], check=True, capture_output=True, text=True)
+    answer = json.loads(why.stdout)
+    survey = json.loads(_core.recorded_threads(str(seen / "trace.dat")))
+    start_ns, end_ns = survey["from_ns"], survey["to_ns"]
+    assert answer["not_seen"] == [
+        *NOT_SEEN,
+        *([NO_SOCKETS] if survey["packets"] == "cards" else []),
+    ]
+    for domain, log in (("loop", "loop"), ("machine", "vcpu")):
+        if domain == "loop" and survey["packets"] == "cards":
+            continue
+        found = sorted(
+            (start_ns + late["arrival_ns"], start_ns + late["completion_ns"])
+            for late in answer["late"]
+            if late["what"].startswith(f"{domain}/") and late["packet"] == "late"
+        )
+        rows = _times(logs / log)
+        had = [row for row in _since_empty(rows, start_ns) if row[2] < end_ns]
+        assert len(had) > 10
+        for sent_ns, before_ns, after_ns in had:
+            own = [
+                (came_ns, taken_ns)
+                for came_ns, taken_ns in found
+                if sent_ns <= came_ns <= after_ns and before_ns <= taken_ns <= after_ns
+            ]
+            # Those that waited together are taken one after the other.
+            assert len(own) == 1, (domain, sent_ns, before_ns, after_ns, own)
+            found.remove(own[0])
+        # What is left was sent or had beyond the edges, or is the kernel's own.
+        inside = [each for each in found if had[0][0] < each[0] and each[1] < had[-1][2]]
+        kernel = [row for row in rows if row[0] < 0]
+        assert len(inside) <= len(kernel)
+    for late in answer["late"]:
+        assert sum(cause["ns"] for cause in late["causes"]) == late["late_ns"]
+        response_ns = late["completion_ns"] - late["arrival_ns"]
+        assert sum(cause["delay_ns"] for cause in late["causes"]) == response_ns
+
+
+def _times(log: Path) -> list[Times]:
+    written = log.read_bytes()
+    return list(struct.iter_unpack("<qqq", written[: len(written) // 24 * 24]))
+
+
+def _since_empty(rows: list[Times], start_ns: int) -> list[Times]:
+    """The program's own packets since the first that was sent after a start while none waited."""
+    own = [row for row in rows if row[0] >= 0]
+    first = next(at for at in range(1, len(own)) if own[at][0] > max(start_ns, own[at - 1][2]))
+    return own[first:]
+
+
+def _with_packets(duration_s: int, directory: Path, *domains: str) -> Path:
+    """What was seen of the programs, if they had packets meanwhile."""
+    logs = [directory / "logs" / name for name in ("loop", "vcpu")]
+    before = [log.stat().st_size for log in logs]
+    seen, _ = _observed(duration_s, directory, *domains, "--packet-delay=1 ns")
+    for log, size in zip(logs, before, strict=True):
+        require(log.stat().st_size - size > 24 * 20, f"{log.name} had hardly any packets")
     return seen
 
 

@@ -10,10 +10,11 @@ pub struct Field {
 }
 
 impl Field {
-    /// The number, sign-extended; `None` if the event is shorter.
+    /// The number, sign-extended if it has more than 2 bytes; `None` if the event is shorter.
     pub fn of(self, event: &[u8]) -> Option<i64> {
         let bytes = event.get(self.offset..self.offset.checked_add(self.bytes)?)?;
         Some(match bytes.len() {
+            2 => i64::from(u16::from_le_bytes(*bytes.first_chunk()?)),
             4 => i64::from(i32::from_le_bytes(*bytes.first_chunk()?)),
             _ => i64::from_le_bytes(*bytes.first_chunk()?),
         })
@@ -63,7 +64,7 @@ impl<'a> Format<'a> {
             .ok_or(self.lacks("number"))
     }
 
-    /// A field of 4 or 8 bytes.
+    /// A field of 2, 4 or 8 bytes.
     pub fn field(&self, name: &'static str) -> Result<Field, KvmError> {
         self.text
             .lines()
@@ -93,7 +94,7 @@ impl<'a> Format<'a> {
 /// A line as `field:pid_t prev_pid;  offset:24;  size:4;  signed:1;`, if it is that field.
 fn field(line: &str, name: &str) -> Option<Field> {
     let (declared, field) = place(line)?;
-    let is_it = declared.rsplit([' ', '*']).next()? == name && matches!(field.bytes, 4 | 8);
+    let is_it = declared.rsplit([' ', '*']).next()? == name && matches!(field.bytes, 2 | 4 | 8);
     is_it.then_some(field)
 }
 

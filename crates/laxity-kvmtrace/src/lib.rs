@@ -20,7 +20,9 @@
 //! `include/linux/ring_buffer.h` say. Used are `sched_switch` and `sched_wakeup`; where their fields stand is
 //! taken from the formats, which differ among kernels. Everything else is passed over.
 //!
-//! [`Recording`] reads the same pages out of the files of trace-cmd, `trace.dat`.
+//! [`Recording`] reads the same pages out of the files of trace-cmd, `trace.dat`, and in these, where they are, the
+//! events of packets: `netif_receive_skb`, `net_dev_queue`, `skb_copy_datagram_iovec`, `kfree_skb`, `consume_skb`,
+//! `sk_data_ready` and `sock_recv_length`.
 //!
 //! # What becomes of it
 //!
@@ -38,6 +40,7 @@ mod error;
 mod events;
 mod format;
 mod input;
+mod packets;
 mod pages;
 mod recording;
 mod run;
@@ -46,7 +49,7 @@ mod tests;
 mod tracedat;
 
 pub use error::KvmError;
-pub use recording::{Recording, Survey, Thread};
+pub use recording::{Packets, Recording, Survey, Thread};
 pub use run::KvmRun;
 
 use dump::decode;

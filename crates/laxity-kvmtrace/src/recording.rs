@@ -2,14 +2,15 @@
 
 use crate::error::KvmError;
 use crate::events::{Formats, Threads, read_pages};
+use crate::packets::{Network, Seen, Taker, Takers, late};
 use crate::pages::{self, Found};
 use crate::run::KvmRun;
 use crate::tracedat::{TraceDat, parse};
-use laxity_replay::{Decision, Event, Jobs, Replay, Summary, Vcpus, What, Who};
+use laxity_replay::{Decision, Delivery, Event, Jobs, Replay, Summary, Vcpus, What, Who};
 use laxity_trace::{Metadata, NONE, Record};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// The most by which the clocks of two CPUs are taken to differ.
 const CLOCKS_APART_NS_MAX: i64 = 100_000;
@@ -39,12 +40,27 @@ pub struct Survey {
     pub to_ns: i64,
     /// The threads that ran, by number.
     pub threads: Vec<Thread>,
+    /// What it tells of packets.
+    pub packets: Packets,
+}
+
+/// What of packets a recording tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Packets {
+    /// Nothing.
+    None,
+    /// When threads took those that came to cards of virtual machines.
+    Cards,
+    /// That, and when threads took those that came to UDP sockets.
+    CardsAndSockets,
 }
 
 /// A file of trace-cmd with `sched_switch` and `sched_wakeup`.
 pub struct Recording<'a> {
     file: TraceDat<'a>,
     formats: Formats,
+    network: Option<Network>,
     survey: Survey,
 }
 
@@ -57,10 +73,17 @@ impl<'a> Recording<'a> {
     pub fn open(file: &'a [u8]) -> Result<Recording<'a>, KvmError> {
         let file = parse(file)?;
         let formats = Formats::new(&file.formats)?;
-        let survey = survey(&file, &formats)?;
+        let network = Network::new(&file.formats)?;
+        let packets = match &network {
+            None => Packets::None,
+            Some(network) if network.has_sockets() => Packets::CardsAndSockets,
+            Some(_) => Packets::Cards,
+        };
+        let survey = survey(&file, &formats, packets)?;
         Ok(Recording {
             file,
             formats,
+            network,
             survey,
         })
     }
@@ -138,6 +161,97 @@ impl<'a> Recording<'a> {
         let (records, summary) = replay.run(&vcpus, &events, cpus)?;
         Ok((records, summary, guessed))
     }
+}
+
+impl Recording<'_> {
+    /// The packets that waited for longer than `delay_ns`, from when the kernel had them until a thread of their domain
+    /// took them, or, if a worker took them, until a VCPU of its domain ran. `records` are what
+    /// [`import_from`](Recording::import_from) made of the same `start_ns`, `metadata` and `threads`. `workers` are
+    /// other threads of these, each with the domain that it takes packets for. Programs beside the domains have no
+    /// packets of their own. There are none if the recording tells nothing of packets.
+    ///
+    /// # Errors
+    ///
+    /// The file is damaged, or a worker is none of the threads.
+    pub fn late_packets(
+        &self,
+        start_ns: i64,
+        metadata: &Metadata,
+        threads: &[Vec<i32>],
+        workers: &[(i32, u16)],
+        (records, delay_ns): (&[Record], i64),
+    ) -> Result<Vec<Delivery>, KvmError> {
+        let Some(network) = &self.network else {
+            return Ok(Vec::new());
+        };
+        let takers = takers(metadata, threads, workers)?;
+        let mut seen = Vec::new();
+        for buffer in &self.file.buffers {
+            let cpu = cpu_number(buffer.cpu, buffer.offset)?;
+            for (number, page) in buffer.bytes.chunks(self.file.page_bytes.max(1)).enumerate() {
+                let place = buffer.offset + number * self.file.page_bytes;
+                let damaged = |at, reason| KvmError::Damaged {
+                    offset: place + at,
+                    reason,
+                };
+                pages::read(page, damaged, |found| {
+                    let Found::Event(at, time, event) = found else {
+                        return Err(KvmError::Lost { events: 0, cpu });
+                    };
+                    let what = network.what(event).map_err(|reason| damaged(at, reason))?;
+                    if let Some(what) = what {
+                        let time_ns = self.file.clock.ns(time) - i128::from(start_ns);
+                        let time_ns = i64::try_from(time_ns)
+                            .map_err(|_| damaged(at, format!("time {time} is beyond all time")))?;
+                        seen.push(Seen { time_ns, cpu, what });
+                    }
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(late(
+            seen,
+            &takers,
+            records,
+            (delay_ns, metadata.duration_ns),
+        ))
+    }
+}
+
+fn takers(
+    metadata: &Metadata,
+    threads: &[Vec<i32>],
+    workers: &[(i32, u16)],
+) -> Result<Takers, KvmError> {
+    let mut vcpus = HashMap::new();
+    let mut takers = Takers {
+        vcpus: metadata.domains.iter().map(|domain| domain.vcpus).collect(),
+        ..Takers::default()
+    };
+    for (domain, (described, of_domain)) in (0..).zip(metadata.domains.iter().zip(threads)) {
+        for (vcpu, &thread) in (0..).zip(of_domain) {
+            vcpus.insert(thread, (domain, vcpu));
+            if !described.is_beside() {
+                let vcpu = (domain, vcpu);
+                takers
+                    .of_threads
+                    .insert(thread.into(), Taker { domain, vcpu });
+            }
+        }
+    }
+    for &(thread, domain) in workers {
+        let vcpu = vcpus.get(&thread).copied();
+        let is_domain = usize::from(domain) < metadata.domains.len();
+        let (Some(vcpu), true) = (vcpu, is_domain) else {
+            return Err(KvmError::Run(format!(
+                "thread {thread} takes packets for domain {domain}, and one of them is not in the trace"
+            )));
+        };
+        takers
+            .of_threads
+            .insert(thread.into(), Taker { domain, vcpu });
+    }
+    Ok(takers)
 }
 
 /// When VCPUs left CPUs, by VCPU: cycles and time, in order.
@@ -279,7 +393,7 @@ fn cpu_number(cpu: u32, offset: usize) -> Result<u16, KvmError> {
         })
 }
 
-fn survey(file: &TraceDat, formats: &Formats) -> Result<Survey, KvmError> {
+fn survey(file: &TraceDat, formats: &Formats, packets: Packets) -> Result<Survey, KvmError> {
     let mut threads = BTreeMap::<i64, Thread>::new();
     let (mut from_ns, mut to_ns, mut cpus) = (i128::MAX, i128::MIN, 0);
     for buffer in &file.buffers {
@@ -323,6 +437,7 @@ fn survey(file: &TraceDat, formats: &Formats) -> Result<Survey, KvmError> {
             from_ns,
             to_ns,
             threads: threads.into_values().collect(),
+            packets,
         }),
         _ => Err(KvmError::Unsupported(
             "traces without events of sched_switch",

@@ -19,6 +19,9 @@ const TSC_TO_NS: u16 = 14;
 /// The option of version 7 that says where the formats of events are.
 const EVENT_FORMATS: u16 = 18;
 
+/// The systems of the events that are used.
+const SYSTEMS: [&str; 4] = ["sched", "net", "skb", "sock"];
+
 /// Flags of a section of version 7.
 const COMPRESSED: u16 = 1;
 
@@ -55,7 +58,7 @@ impl Clock {
 /// What a file has.
 #[derive(Debug)]
 pub struct TraceDat<'a> {
-    /// The formats of the events of the system `sched`.
+    /// The formats of the events of [`SYSTEMS`].
     pub formats: Vec<&'a str>,
     pub page_bytes: usize,
     pub clock: Clock,
@@ -224,14 +227,14 @@ fn section(file: &[u8], offset: u64) -> Result<Input<'_>, KvmError> {
     input.inside(bytes, "a section")
 }
 
-/// The formats of the events of the system `sched`.
+/// The formats of the events of [`SYSTEMS`].
 fn event_formats<'a>(input: &mut Input<'a>) -> Result<Vec<&'a str>, KvmError> {
     let mut formats = Vec::new();
     for _ in 0..counted(input, FORMATS_MAX, "systems of events")? {
         let system = input.string(TEXT_BYTES_MAX, "a system of events")?;
         for _ in 0..counted(input, FORMATS_MAX, "events")? {
             let format = input.block("the format of an event")?;
-            if system == "sched" {
+            if SYSTEMS.contains(&system) {
                 formats.push(text(input, format)?);
             }
         }

@@ -61,10 +61,12 @@ pub struct Observation {
     pub domains: Vec<Domain>,
 }
 
-/// Finds out what the domains of a trace do. The tasks of `metadata` and the records of jobs are not looked at.
+/// Finds out what the domains of a trace do, but for programs that ran beside a host's. The tasks of `metadata` and the
+/// records of jobs are not looked at.
 pub fn observe(metadata: &Metadata, records: &[Record]) -> Observation {
     let vcpus = seen(metadata, records);
     let domains = (metadata.domains.iter().zip(vcpus))
+        .filter(|(domain, _)| !domain.is_beside())
         .map(|(domain, vcpus)| Domain {
             name: domain.name.clone(),
             vcpus: vcpus

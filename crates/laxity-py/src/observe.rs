@@ -5,7 +5,7 @@ use crate::border::{json, open};
 use crate::interrupts::interruptible;
 use laxity_config::input;
 use laxity_kvmtrace::{KvmError, Recording};
-use laxity_replay::{Vcpus, Way, with_packets};
+use laxity_replay::{Vcpus, Way, with_deliveries, with_packets};
 use laxity_trace::{Kind, Metadata, NONE, Record, Sink, TraceError, Writer};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -154,10 +154,18 @@ pub fn recorded_threads(py: Python<'_>, file: &str) -> PyResult<String> {
 /// Writes the trace, without jobs, of a file of trace-cmd. `metadata` (JSON) is that of the trace; `threads` are those
 /// of the VCPUs of each domain. The trace begins at `start_ns` of the recording's clock, or with the first event.
 /// `packets` are late ones, each as nine int64: stream, number there, domain and VCPU that handled it, and, in ns from
-/// the start, when it was sent, arrived at the server, left it and was heard, and the CPU time of its own. Returns the
-/// number of switches that the kernel did not trace.
+/// the start, when it was sent, arrived at the server, left it and was heard, and the CPU time of its own. With
+/// `delay_ns`, those are late, too, that the recording has and that waited for longer; `workers` are then threads that
+/// take packets for the VCPUs of a domain, and the domain's place. Returns the number of switches that the kernel did
+/// not trace.
 #[pyfunction]
-#[pyo3(signature = (file, out, metadata, threads, start_ns=None, packets=Vec::new()))]
+#[pyo3(signature = (
+    file, out, metadata, threads, start_ns=None, packets=Vec::new(), delay_ns=None, workers=Vec::new()
+))]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "each is one fact of the recording or the run, and Python names them"
+)]
 pub fn import_recorded(
     py: Python<'_>,
     file: &str,
@@ -166,6 +174,8 @@ pub fn import_recorded(
     threads: Vec<Vec<i32>>,
     start_ns: Option<i64>,
     packets: Vec<u8>,
+    delay_ns: Option<i64>,
+    workers: Vec<(i32, u16)>,
 ) -> PyResult<u64> {
     let ways = ways(&packets)?;
     let metadata: Metadata = serde_json::from_str(metadata)
@@ -176,7 +186,14 @@ pub fn import_recorded(
             let start_ns = start_ns.unwrap_or(recording.survey().from_ns);
             let (records, _, guessed) = recording.import_from(start_ns, &metadata, &threads)?;
             let vcpus = Vcpus::new(&metadata)?;
-            let records = with_packets(&vcpus, metadata.duration_ns, records, &ways)?;
+            let end_ns = metadata.duration_ns;
+            let mut late = Vec::new();
+            if let Some(delay_ns) = delay_ns {
+                let known = (&records[..], delay_ns);
+                late = recording.late_packets(start_ns, &metadata, &threads, &workers, known)?;
+            }
+            let records = with_packets(&vcpus, end_ns, records, &ways)?;
+            let records = with_deliveries(&vcpus, end_ns, records, &late)?;
             Ok((records, guessed))
         })?;
         let at = |error| PyOSError::new_err(format!("{out}: {error}"));

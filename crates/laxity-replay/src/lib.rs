@@ -7,7 +7,7 @@
 //! - Jobs arrive as their tasks say, and complete as the guests report. There is no `Execute`: a hypervisor does
 //!   not see which job its guest works on.
 //! - At one instant: jobs that complete, jobs that arrive, then what the kernel saw, CPUs by number; then packets
-//!   that were heard late, whose ways the phones and the media server tell.
+//!   that were heard late, whose ways the phones and the media server tell, or the kernel.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -19,7 +19,7 @@ mod vcpus;
 
 pub use error::ReplayError;
 pub use event::{Decision, Event, What, Who};
-pub use packets::{Way, with_packets};
+pub use packets::{Delivery, Way, with_deliveries, with_packets};
 pub use replay::{Jobs, Replay};
 pub use summary::Summary;
 pub use vcpus::Vcpus;

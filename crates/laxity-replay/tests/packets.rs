@@ -1,9 +1,13 @@
 //! Late packets of a host whose kernel is traced: their causes are those that a second look finds, which asks at each
 //! nanosecond where the thread was that handled the packet.
 
-use laxity_replay::{Decision, Event, Jobs, Replay, Vcpus, Way, What, Who, with_packets};
-use laxity_trace::{CallsMetadata, DomainMetadata, Metadata, NONE, Reader, Sink as _, Writer};
-use laxity_why::{Account, Cause, Packet, Question, Rule, Watch, why};
+use laxity_replay::{
+    Decision, Delivery, Event, Jobs, Replay, Vcpus, Way, What, Who, with_deliveries, with_packets,
+};
+use laxity_trace::{
+    CallsMetadata, DomainMetadata, Metadata, NONE, Place, Reader, Record, Sink as _, Writer,
+};
+use laxity_why::{Account, Cause, Fate, Packet, Question, Rule, Watch, why};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -160,26 +164,27 @@ impl Host {
 /// A cause, where, who, and by which rule.
 type Told = (Cause, Option<(u16, u16)>, String, Option<Rule>);
 
-/// The causes of a packet, a nanosecond at a time.
-fn looked_at(host: &Host, way: &Way) -> BTreeMap<Told, i64> {
-    let mut causes = BTreeMap::new();
-    let mut add = |cause, at, who: Option<(u16, u16)>, rule, ns| {
-        if ns > 0 {
-            *causes
-                .entry((cause, at, format!("{who:?}"), rule))
-                .or_default() += ns;
-        }
-    };
+/// Causes, each for how long.
+type Causes = BTreeMap<Told, i64>;
+
+fn add(causes: &mut Causes, (cause, at, who, rule): Reason, ns: i64) {
+    if ns > 0 {
+        let told = (cause, at, format!("{who:?}"), rule);
+        *causes.entry(told).or_default() += ns;
+    }
+}
+
+/// A cause, at which VCPU, who, and by which rule.
+type Reason = (Cause, Option<(u16, u16)>, Option<(u16, u16)>, Option<Rule>);
+
+/// Adds why a VCPU did not have a packet from one time to another, a nanosecond at a time; returns how long it ran.
+fn waited(host: &Host, vcpu: (u16, u16), (from_ns, to_ns): (i64, i64), causes: &mut Causes) -> i64 {
     let place = (0..VCPUS)
-        .find(|&place| name(place) == way.vcpu)
+        .find(|&place| name(place) == vcpu)
         .expect("it is a VCPU");
-    let at = Some(way.vcpu);
+    let (at, vcpu_domain) = (Some(vcpu), vcpu.0);
     let mut ran_ns = 0;
-    for time_ns in way.sent_ns..way.heard_ns {
-        if !(way.arrived_ns..way.left_ns).contains(&time_ns) {
-            add(Cause::Link, None, None, None, 1);
-            continue;
-        }
+    for time_ns in from_ns..to_ns {
         let Moment {
             on_cpu,
             state,
@@ -187,25 +192,56 @@ fn looked_at(host: &Host, way: &Way) -> BTreeMap<Told, i64> {
         } = &host.past[time_ns as usize];
         match (state[place], queue[place].map(|cpu| on_cpu[cpu])) {
             (State::Runs, _) => ran_ns += 1,
-            (State::Blocked, _) => add(Cause::Blocked, at, None, None, 1),
+            (State::Blocked, _) => add(causes, (Cause::Blocked, at, None, None), 1),
             (State::Waits, Some(Who::Vcpu(other))) => {
                 let (domain, vcpu) = name(other as usize);
                 let is_phones = domain == 2;
-                let rule = if is_phones { Rule::Order } else { Rule::Turn };
+                // Phones alone are real-time.
+                let rule = if is_phones && vcpu_domain != 2 {
+                    Rule::Order
+                } else {
+                    Rule::Turn
+                };
                 // Threads of phones are not told apart.
                 let who = (domain, if is_phones { 0 } else { vcpu });
-                add(Cause::Cpu, at, Some(who), Some(rule), 1);
+                add(causes, (Cause::Cpu, at, Some(who), Some(rule)), 1);
             }
-            (State::Waits, _) => add(Cause::Idle, at, None, None, 1),
+            (State::Waits, _) => add(causes, (Cause::Idle, at, None, None), 1),
         }
     }
+    ran_ns
+}
+
+/// The causes of a packet.
+fn looked_at(host: &Host, way: &Way) -> Causes {
+    let mut causes = Causes::new();
+    let on_wires_ns = way.arrived_ns - way.sent_ns + way.heard_ns - way.left_ns;
+    add(&mut causes, (Cause::Link, None, None, None), on_wires_ns);
+    let ran_ns = waited(host, way.vcpu, (way.arrived_ns, way.left_ns), &mut causes);
     let own_ns = way.work_ns.min(ran_ns);
-    add(Cause::OwnWork, None, None, None, own_ns);
-    add(Cause::Queue, at, at, None, ran_ns - own_ns);
+    add(&mut causes, (Cause::OwnWork, None, None, None), own_ns);
+    let at = Some(way.vcpu);
+    add(&mut causes, (Cause::Queue, at, at, None), ran_ns - own_ns);
     causes
 }
 
-fn found(packet: &Packet) -> BTreeMap<Told, i64> {
+/// The causes of a packet that the kernel saw.
+fn looked_at_places(host: &Host, delivery: &Delivery) -> Causes {
+    let mut causes = Causes::new();
+    let ends = delivery.places[1..].iter().map(|place| place.2);
+    let places = delivery.places.iter().zip(ends.chain([delivery.end_ns]));
+    for (&(_, vcpu, from_ns), to_ns) in places {
+        let ran_ns = waited(host, vcpu, (from_ns, to_ns), &mut causes);
+        add(
+            &mut causes,
+            (Cause::Queue, Some(vcpu), Some(vcpu), None),
+            ran_ns,
+        );
+    }
+    causes
+}
+
+fn found(packet: &Packet) -> Causes {
     let mut causes = BTreeMap::new();
     for part in &packet.parts {
         let who = match part.part.who {
@@ -217,6 +253,49 @@ fn found(packet: &Packet) -> BTreeMap<Told, i64> {
         *causes.entry(told).or_default() += part.part.delay_ns;
     }
     causes
+}
+
+fn replayed(metadata: &Metadata, host: &Host) -> (Vcpus, Vec<Record>) {
+    let completions_ns = vec![Vec::new(); DOMAINS.len()];
+    let jobs = Jobs {
+        metadata,
+        completions_ns: &completions_ns,
+    };
+    let vcpus = Vcpus::new(metadata).expect("the metadata is valid");
+    let replay = Replay::new(&jobs).expect("there are no jobs");
+    let (records, _) = replay
+        .run(&vcpus, &host.events, CPUS)
+        .expect("nothing contradicts");
+    (vcpus, records)
+}
+
+fn written(metadata: &Metadata, records: &[Record]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes, metadata).expect("a Vec takes everything");
+    records.iter().for_each(|&record| writer.record(record));
+    writer.finish().expect("a Vec takes everything");
+    bytes
+}
+
+fn reader(bytes: &[u8]) -> Reader<&[u8]> {
+    Reader::new(bytes).expect("a whole trace")
+}
+
+/// The packets of a trace by their streams and numbers.
+fn explained(metadata: &Metadata, bytes: &[u8]) -> BTreeMap<(u64, u64), Packet> {
+    let watch = Watch::of(reader(bytes)).expect("a whole trace");
+    let mut account = Account::new(metadata, false);
+    account.watch(&watch);
+    let mut packets = BTreeMap::new();
+    for record in reader(bytes) {
+        account
+            .record(&record.expect("a whole trace"))
+            .expect("there are no jobs");
+        if let Some(packet) = account.take_packet() {
+            packets.insert((u64::from(packet.stream), packet.number), packet);
+        }
+    }
+    packets
 }
 
 proptest! {
@@ -252,29 +331,11 @@ proptest! {
             .filter(|way| way.heard_ns - way.sent_ns > LIMIT_NS)
             .collect();
 
-        let completions_ns = vec![Vec::new(); DOMAINS.len()];
-        let jobs = Jobs { metadata: &metadata, completions_ns: &completions_ns };
-        let vcpus = Vcpus::new(&metadata).expect("the metadata is valid");
-        let replay = Replay::new(&jobs).expect("there are no jobs");
-        let (records, _) = replay.run(&vcpus, &host.events, CPUS).expect("nothing contradicts");
+        let (vcpus, records) = replayed(&metadata, &host);
         let records =
             with_packets(&vcpus, duration_ns, records, &late).expect("they are of the run");
-        let mut bytes = Vec::new();
-        let mut writer = Writer::new(&mut bytes, &metadata).expect("a Vec takes everything");
-        records.iter().for_each(|&record| writer.record(record));
-        writer.finish().expect("a Vec takes everything");
-        let reader = || Reader::new(&bytes[..]).expect("a whole trace");
-
-        let watch = Watch::of(reader()).expect("a whole trace");
-        let mut account = Account::new(&metadata, false);
-        account.watch(&watch);
-        let mut packets = BTreeMap::new();
-        for record in reader() {
-            account.record(&record.expect("a whole trace")).expect("there are no jobs");
-            if let Some(packet) = account.take_packet() {
-                packets.insert((u64::from(packet.stream), packet.number), packet);
-            }
-        }
+        let bytes = written(&metadata, &records);
+        let packets = explained(&metadata, &bytes);
         prop_assert_eq!(packets.len(), late.len());
         for way in &late {
             let packet = &packets[&(way.stream, way.number)];
@@ -284,9 +345,102 @@ proptest! {
             prop_assert_eq!(shares_ns, packet.late_ns);
             prop_assert_eq!(packet.late_ns, way.heard_ns - way.sent_ns - LIMIT_NS);
         }
-        let answer = why(reader(), &watch, &Question::default()).expect("a whole trace");
+        let watch = Watch::of(reader(&bytes)).expect("a whole trace");
+        let answer = why(reader(&bytes), &watch, &Question::default()).expect("a whole trace");
         prop_assert_eq!(answer.late_packets, late.len() as u64);
         prop_assert_eq!(answer.not_seen, ["what is drawn"]);
+    }
+
+    #[test]
+    fn causes_at_several_places_are_those_of_each_nanosecond(
+        steps in prop::collection::vec(any::<Step>(), 1..400),
+        drawn in prop::collection::vec(any::<(u16, u8, u8, u8, u8, bool)>(), 1..20),
+    ) {
+        let mut host = Host::new();
+        steps.into_iter().for_each(|step| host.step(step));
+        host.pass(255);
+        let duration_ns = host.past.len() as i64;
+        let metadata = metadata(duration_ns);
+        let deliveries: Vec<Delivery> = (0..).zip(drawn).map(|(number, drawn)| {
+            let (since, first, second, worker, vcpu, has_worker) = drawn;
+            let since_ns = i64::from(since) % duration_ns;
+            let taken_ns = (since_ns + i64::from(first)).min(duration_ns);
+            let own = (0, u16::from(vcpu) % 2);
+            let worker = name(usize::from(worker) % VCPUS);
+            let places = if has_worker {
+                vec![(Place::ToGuest, worker, since_ns), (Place::Socket, own, taken_ns)]
+            } else {
+                vec![(Place::Socket, own, since_ns)]
+            };
+            let end_ns = (taken_ns + i64::from(second)).min(duration_ns);
+            Delivery {
+                domain: 0,
+                stream: number % 3,
+                number,
+                places,
+                end_ns,
+                is_unfinished: end_ns == duration_ns,
+            }
+        }).collect();
+        let (vcpus, records) = replayed(&metadata, &host);
+        let records = with_deliveries(&vcpus, duration_ns, records, &deliveries)
+            .expect("they are of the run");
+        let packets = explained(&metadata, &written(&metadata, &records));
+        prop_assert_eq!(packets.len(), deliveries.len());
+        for delivery in &deliveries {
+            let packet = &packets[&(delivery.stream, delivery.number)];
+            let times = (packet.sent_ns, packet.end_ns);
+            prop_assert_eq!(times, (delivery.since_ns(), delivery.end_ns));
+            prop_assert_eq!(found(packet), looked_at_places(&host, delivery));
+            let waited_ns = delivery.end_ns - delivery.since_ns();
+            prop_assert_eq!(packet.late_ns, (waited_ns - LIMIT_NS).max(0));
+            let shares_ns: i64 = packet.parts.iter().map(|part| part.part.ns).sum();
+            prop_assert_eq!(shares_ns, packet.late_ns);
+            let fate = if delivery.is_unfinished { Fate::Unfinished } else { Fate::Arrived };
+            prop_assert_eq!(packet.fate, fate);
+        }
+    }
+}
+
+#[test]
+fn packets_of_other_runs_are_refused() {
+    let metadata = metadata(1_000);
+    let vcpus = Vcpus::new(&metadata).expect("the metadata is valid");
+    let delivery = |places: &[(u16, u16, i64)]| Delivery {
+        domain: 0,
+        stream: 1,
+        number: 7,
+        places: (places.iter())
+            .map(|&(domain, vcpu, ns)| (Place::Socket, (domain, vcpu), ns))
+            .collect(),
+        end_ns: 1_000,
+        is_unfinished: false,
+    };
+    let told = |delivery| with_deliveries(&vcpus, 1_000, Vec::new(), &[delivery]);
+    let right = delivery(&[(2, 1, 0), (0, 1, 1_000)]);
+    assert_eq!(told(right.clone()).expect("it is of the run").len(), 4);
+    let wrong = [
+        delivery(&[]),
+        delivery(&[(2, 2, 0)]),
+        delivery(&[(3, 0, 0)]),
+        delivery(&[(2, 1, -1)]),
+        delivery(&[(2, 1, 10), (0, 1, 9)]),
+        delivery(&[(2, 1, 1_001)]),
+        Delivery {
+            end_ns: 1_001,
+            ..right.clone()
+        },
+        Delivery {
+            domain: 3,
+            ..right.clone()
+        },
+        Delivery {
+            number: 1 << 40,
+            ..right
+        },
+    ];
+    for delivery in wrong {
+        assert!(told(delivery.clone()).is_err(), "{delivery:?}");
     }
 }
 

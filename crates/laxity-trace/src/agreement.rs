@@ -1,7 +1,7 @@
 //! The distance of two traces of one host, as numbers.
 
 use crate::deadlines::Job;
-use crate::{DiffError, Kind, Metadata, Reader, TraceError};
+use crate::{DiffError, DomainMetadata, Kind, Metadata, Reader, TraceError};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -127,7 +127,8 @@ pub const LATE_NS_MAX: u64 = 100_000;
 
 /// Holds two traces against each other, from 0 to the end of the run. The hosts must have the same
 /// duration, CPUs, domains, VCPUs, and tasks with the same arrivals, to [`LATE_NS_MAX`], and deadlines; policy,
-/// parameters and costs may differ.
+/// parameters and costs may differ. Programs beside the domains, which are behind these, are left out: a CPU that runs
+/// one is idle.
 ///
 /// # Errors
 ///
@@ -158,7 +159,7 @@ pub fn agreement<A: Read, B: Read>(
 
     let mut differences_ns = Vec::new();
     let mut domains = Vec::new();
-    for (index, domain) in metadata.domains.iter().enumerate() {
+    for (index, domain) in of_host(&metadata).iter().enumerate() {
         let mut tasks = Vec::new();
         for task in 0..domain.tasks.len() {
             tasks.push(a.task(&b, &metadata, (index, task), &mut differences_ns));
@@ -191,6 +192,13 @@ pub fn agreement<A: Read, B: Read>(
     })
 }
 
+/// The domains before the first program that ran beside them.
+fn of_host(metadata: &Metadata) -> &[DomainMetadata] {
+    let domains = &metadata.domains;
+    let first = domains.iter().position(DomainMetadata::is_beside);
+    &domains[..first.unwrap_or(domains.len())]
+}
+
 fn same_host(a: &Metadata, b: &Metadata) -> Result<(), AgreementError> {
     fn same<T: PartialEq + ToString>(what: &str, a: T, b: T) -> Result<(), AgreementError> {
         if a == b {
@@ -204,8 +212,9 @@ fn same_host(a: &Metadata, b: &Metadata) -> Result<(), AgreementError> {
     }
     same("duration in ns", a.duration_ns, b.duration_ns)?;
     same("CPUs", a.cpus, b.cpus)?;
-    same("number of domains", a.domains.len(), b.domains.len())?;
-    for (a, b) in a.domains.iter().zip(&b.domains) {
+    let (a, b) = (of_host(a), of_host(b));
+    same("number of domains", a.len(), b.len())?;
+    for (a, b) in a.iter().zip(b) {
         same("name of a domain", &a.name, &b.name)?;
         let of = |what| format!("{what} of domain {}", a.name);
         same(&of("VCPUs"), a.vcpus, b.vcpus)?;
@@ -310,6 +319,7 @@ impl Run {
     fn read<R: Read>(reader: Reader<R>) -> Result<Run, TraceError> {
         let end_ns = reader.metadata().duration_ns;
         let mut lanes = vec![Lane::new(end_ns); reader.metadata().cpus as usize];
+        let domains = of_host(reader.metadata()).len();
         let mut jobs = BTreeMap::new();
         for record in reader {
             let record = record?;
@@ -318,7 +328,8 @@ impl Run {
             }
             match record.kind {
                 Kind::Run => {
-                    let who = Some((record.domain, record.vcpu));
+                    let is_of_host = usize::from(record.domain) < domains;
+                    let who = is_of_host.then_some((record.domain, record.vcpu));
                     lanes[usize::from(record.cpu)].change(record.time_ns, who);
                 }
                 Kind::Stop => lanes[usize::from(record.cpu)].change(record.time_ns, None),
@@ -668,6 +679,35 @@ mod tests {
         cut.push(0);
         let error = agreement(sample::reader(&a), sample::reader(&cut)).expect_err("it is cut");
         assert!(error.to_string().starts_with("the second trace: "));
+    }
+
+    /// What runs beside the domains is nobody of the host, in whichever trace it is.
+    #[test]
+    fn programs_beside_the_domains_are_left_out() {
+        let metadata = sample::metadata();
+        let mut with_sshd = metadata.clone();
+        with_sshd.domains.push(DomainMetadata {
+            name: "(sshd)".into(),
+            vcpus: 1,
+            tasks: Vec::new(),
+            ..metadata.domains[0].clone()
+        });
+        let run = |time_ns, kind, domain| Record {
+            time_ns,
+            argument: 0,
+            cpu: 0,
+            domain,
+            vcpu: 0,
+            kind,
+        };
+        let own = [run(10, Kind::Run, 0), run(20, Kind::Stop, 0)];
+        let beside = [run(30, Kind::Run, 2), run(40, Kind::Stop, 2)];
+        let bare = sample::file(&metadata, &own);
+        let whole = sample::file(&with_sshd, &[own, beside].concat());
+        for (a, b) in [(&bare, &whole), (&whole, &bare), (&whole, &whole)] {
+            let found = agreement(sample::reader(a), sample::reader(b)).expect("one host");
+            assert_eq!((found.same_ratio, found.domains.len()), (1.0, 2));
+        }
     }
 
     #[test]

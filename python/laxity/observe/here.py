@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laxity.observe.known import Configuration, Known
-from laxity.observe.threads import QEMU, Machine, with_affinity
+from laxity.observe.threads import QEMU, VHOST, Machine, with_affinity
 from laxity.text import name_of
 
 if TYPE_CHECKING:
@@ -25,15 +25,32 @@ MICROSECOND_NS = 1000
 def machines() -> list[Machine]:
     """The virtual machines of QEMU that run, named as they were started."""
     found = []
-    for process in sorted(int(path.name) for path in PROC.glob("[0-9]*")):
-        threads = []
+    processes = sorted(int(path.name) for path in PROC.glob("[0-9]*"))
+    of_kernel = _threads_of_vhost(processes)
+    for process in processes:
+        threads, others = [], set(of_kernel.get(process, ()))
         for thread in sorted(PROC.glob(f"{process}/task/[0-9]*"), key=lambda path: int(path.name)):
             match = QEMU.fullmatch(_read(thread / "comm").strip())
             if match is not None:
                 threads.append((int(match[1]), int(thread.name)))
+            else:
+                others.add(int(thread.name))
         if threads:
             order = tuple(thread for _, thread in sorted(threads))
-            found.append(Machine(_name(process), order, process))
+            found.append(Machine(_name(process), order, process, tuple(sorted(others))))
+    return found
+
+
+def _threads_of_vhost(processes: Sequence[int]) -> dict[int, list[int]]:
+    """Threads of vhost by the process whose cards they serve, where they are the kernel's own.
+
+    Since Linux 6.4 they are threads of that process.
+    """
+    found: dict[int, list[int]] = {}
+    for process in processes:
+        match = VHOST.fullmatch(_read(PROC / str(process) / "comm").strip())
+        if match is not None:
+            found.setdefault(int(match[1]), []).append(process)
     return found
 
 

@@ -29,17 +29,22 @@ def observe_live(
     directory: Path,
     say: Say,
     progress: Progress | None = None,
+    *,
+    packet_delay_ns: int | None = None,
 ) -> Observed:
     """Observes the host at `local` or `ssh://root@HOST`, and leaves what was recorded there.
 
-    `domains` are threads of Linux, as in `observed.observe_recording`. Raises InputError if the
-    host does not let itself be observed from here, and LabError if something fails on the way.
+    `domains` are threads of Linux, and `packet_delay_ns` is a limit for packets there, as in
+    `observed.observe_recording`. Raises InputError if the host does not let itself be observed from
+    here, and LabError if something fails on the way.
     """
     shell = Shell.at(at)
     trace = directory / directories.TRACE
     if is_dom0(shell):
         if domains:
             raise InputError("Xen knows its domains", "leave --domain out")
+        if packet_delay_ns is not None:
+            raise InputError("Xen's trace has no packets", "leave --packet-delay out")
         return xen.observe(watch(shell, duration_s, directory, say), trace)
     if at != LOCAL:
         raise InputError(
@@ -47,5 +52,7 @@ def observe_live(
             "call laxity observe there, or record with trace-cmd there and give the file",
         )
     recording = directory / RECORDING
-    tracefs.record(recording, duration_s, progress)
-    return observed.observe_recording(recording, domains, trace, is_here=True)
+    tracefs.record(recording, duration_s, progress, packets=packet_delay_ns is not None)
+    return observed.observe_recording(
+        recording, domains, trace, is_here=True, packet_delay_ns=packet_delay_ns
+    )

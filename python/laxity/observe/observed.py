@@ -11,13 +11,13 @@ import numpy as np
 
 from laxity import _core, tracefile
 from laxity import directory as directories
-from laxity.errors import core_errors
+from laxity.errors import InputError, core_errors
 from laxity.host import Host
 from laxity.observe import here, threads
 from laxity.observe.host_file import host_file
 from laxity.observe.known import of_host, of_trace
 from laxity.text import number
-from laxity.tracefs import MAGIC
+from laxity.tracefs import MAGIC, PACKETS, SOCKETS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,9 +25,25 @@ if TYPE_CHECKING:
 
     from laxity.observation_schema import Observation, Survey
     from laxity.observe.known import Configuration
+    from laxity.observe.threads import Machine
     from laxity.resolved import Resolved
     from laxity.results.run import Run
     from laxity.trace_schema import Measured, Metadata, TaskMetadata
+
+
+NOT_SEEN = (
+    "packets that nobody took before the recording ended, or that were dropped",
+    "what a packet did before this kernel had it, and after its domain had it",
+    "which VCPU of a virtual machine was to handle a packet; the first to run is taken to have it",
+    "packets for cards of virtual machines that no queue of the host leads to (macvtap, XDP)",
+    "how long packets waited in a socket until it was empty once; it may be longer than is told",
+)
+"""What a recording of Linux does not tell of packets, as sentences without their full stops."""
+NO_SOCKETS = "packets of UDP sockets, since the recording has no events of them"
+NO_WORKERS = (
+    "packets for {}, since no thread that ran is known to take packets for it (--domain "
+    "NAME=THREAD,...+THREAD,...)"
+)
 
 
 @dataclass(frozen=True)
@@ -97,6 +113,11 @@ def run_of(host: Resolved, raw: Path, trace: Path) -> Run:
     metadata = tracefile.metadata(raw)
     substrate = metadata["substrate"]
     expected = host.trace_metadata(substrate)
+    own = len(expected["domains"])
+    # The host file has neither programs beside its domains nor packets without calls.
+    expected["domains"] += [each for each in metadata["domains"][own:] if tracefile.is_beside(each)]
+    if "calls" not in expected and "calls" in metadata:
+        expected["calls"] = metadata["calls"]
     with core_errors():
         completions, told = _core.observed_jobs(str(raw), str(trace), json.dumps(expected))
     whole: Whole = json.loads(told)
@@ -104,7 +125,7 @@ def run_of(host: Resolved, raw: Path, trace: Path) -> Run:
         shutil.copyfile(raw, trace)
         completions = _completions(raw, completions)
     measured: Measured = {
-        "cpu_ns": whole["cpu_ns"],
+        "cpu_ns": whole["cpu_ns"][:own],
         "schedule_calls": whole["decisions"],
         "context_switches": whole["switches"],
         "schedule_ns": None,
@@ -112,7 +133,7 @@ def run_of(host: Resolved, raw: Path, trace: Path) -> Run:
         "events": whole["records"],
         "wall_ns": host.host["duration_ns"],
     }
-    return host.measured(substrate, completions, measured, trace=trace)
+    return host.measured(substrate, completions[:own], measured, trace=trace)
 
 
 def _tasks(metadata: Metadata) -> list[list[TaskMetadata]]:
@@ -145,13 +166,20 @@ def is_recording(source: Path) -> bool:
 
 
 def observe_recording(
-    recording: Path, domains: Sequence[str], trace: Path, *, is_here: bool = False
+    recording: Path,
+    domains: Sequence[str],
+    trace: Path,
+    *,
+    is_here: bool = False,
+    packet_delay_ns: int | None = None,
 ) -> Observed:
     """Finds out what a Linux host did, from a file of trace-cmd.
 
     `domains` name threads as domains ("media=4711,4712"); without them they are the virtual
     machines of QEMU. If it `is_here`, this machine was recorded just now, and says how its virtual
-    machines are configured. All else as in `observe`.
+    machines are configured. With `packet_delay_ns` the trace also has the packets that waited for
+    longer until their domain had them, and the programs beside the domains. All else as in
+    `observe`. Raises InputError if it has no packets then.
     """
     with core_errors():
         survey: Survey = json.loads(_core.recorded_threads(str(recording)))
@@ -174,6 +202,16 @@ def observe_recording(
             tracefile.bare_domain(machine.name, len(machine.threads)) for machine in machines
         ],
     }
+    threads_of = [list(machine.threads) for machine in machines]
+    workers: list[tuple[int, int]] = []
+    if packet_delay_ns is not None:
+        named = [(machine.name, machine.threads) for machine in machines]
+        metadata["domains"], threads_of = tracefile.domains_of_threads(named, survey["threads"], {})
+        workers = _workers(machines, survey)
+        metadata["calls"] = {
+            "delay_ns": packet_delay_ns,
+            "not_seen": _not_seen(recording, survey, [] if domains else machines, workers),
+        }
     raw = trace.with_suffix(".raw")
     try:
         with core_errors():
@@ -181,7 +219,9 @@ def observe_recording(
                 str(recording),
                 str(raw),
                 json.dumps(metadata),
-                [list(machine.threads) for machine in machines],
+                threads_of,
+                delay_ns=packet_delay_ns,
+                workers=workers,
             )
         source = "this machine" if is_here else str(recording)
         if guessed:
@@ -189,3 +229,43 @@ def observe_recording(
         return observe_trace(raw, trace, known, source)
     finally:
         raw.unlink(missing_ok=True)
+
+
+def _workers(machines: Sequence[Machine], survey: Survey) -> list[tuple[int, int]]:
+    """The threads that ran and take packets for others, each with the place of its domain."""
+    ran = {thread["thread"] for thread in survey["threads"]}
+    return [
+        (worker, place)
+        for place, machine in enumerate(machines)
+        for worker in machine.workers
+        if worker in ran
+    ]
+
+
+def _not_seen(
+    recording: Path,
+    survey: Survey,
+    virtual: Sequence[Machine],
+    workers: Sequence[tuple[int, int]],
+) -> list[str]:
+    """What of packets the trace does not tell; `virtual` are all virtual machines, or none.
+
+    Raises InputError if that is all of them.
+    """
+    if survey["packets"] == "none":
+        events = {**PACKETS, **SOCKETS}
+        words = (f"-e {system}:{event}" for system, names in events.items() for event in names)
+        raise InputError(
+            f"{recording} has no packets",
+            f"record them, too: trace-cmd record {' '.join(words)}; or leave --packet-delay out",
+        )
+    served = {place for _, place in workers}
+    return [
+        *NOT_SEEN,
+        *([NO_SOCKETS] if survey["packets"] == "cards" else []),
+        *(
+            NO_WORKERS.format(machine.name)
+            for place, machine in enumerate(virtual)
+            if place not in served
+        ),
+    ]

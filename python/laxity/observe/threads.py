@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 QEMU = re.compile(r"CPU (\d+)/KVM")
 """The name that QEMU gives the thread of a VCPU."""
+VHOST = re.compile(r"vhost-(\d+)")
+"""The name that the kernel gives a thread which serves cards of the process with that number."""
 
 FIFO_MOST = 99
 """The host file's priority of SCHED_FIFO for the kernel's 0."""
@@ -36,23 +38,35 @@ class Machine:
     """Those of its VCPUs, in order."""
     process: int | None = None
     """Its process, while it runs."""
+    workers: tuple[int, ...] = ()
+    """Other threads that take packets for it: those of vhost, or of QEMU itself."""
 
 
 def named(words: Iterable[str]) -> list[Machine]:
-    """The domains that people name: "media=4711,4712" has the threads of two VCPUs.
+    """The domains that people name: "media=4711,4712+4709" has two VCPUs' threads and a worker's.
 
     Raises InputError for what is not of that form.
     """
     machines = []
     for word in words:
         name, _, numbers = word.partition("=")
-        threads = numbers.split(",")
-        if not name or not all(map(_is_thread, threads)):
+        threads, plus, workers = (
+            part.split(",") if part else [] for part in numbers.partition("+")
+        )
+        every = [*threads, *workers]
+        is_whole = bool(name and threads) and bool(plus) == bool(workers)
+        if not is_whole or not all(map(_is_thread, every)):
             raise InputError(
                 f"--domain {word!r} names no threads",
-                "write --domain NAME=THREAD,THREAD,... with a thread for each VCPU",
+                "write --domain NAME=THREAD,THREAD,... with a thread for each VCPU; behind a + may "
+                "stand others that take its packets",
             )
-        machines.append(Machine(name, tuple(map(int, threads))))
+        if name.startswith("("):
+            raise InputError(
+                f"--domain {word!r}: names in parentheses are those of programs beside the domains",
+                "choose a name without them",
+            )
+        machines.append(Machine(name, tuple(map(int, threads)), workers=tuple(map(int, workers))))
     return machines
 
 
@@ -64,7 +78,8 @@ def of_qemu(threads: Sequence[Thread]) -> list[Machine]:
     """The virtual machines of QEMU among the threads of a trace, by the names of their threads.
 
     A trace does not say which threads are of one process. Threads are numbered as they are made, so
-    that each VCPU 0 begins another machine.
+    that each VCPU 0 begins another machine, and the last process with threads of vhost between the
+    one before and this one is its own.
     """
     machines: list[list[int]] = []
     for thread in sorted(threads, key=lambda thread: int(thread["thread"])):
@@ -73,7 +88,30 @@ def of_qemu(threads: Sequence[Thread]) -> list[Machine]:
             if match[1] == "0" or not machines:
                 machines.append([])
             machines[-1].append(int(thread["thread"]))
-    return [Machine(f"vm-{first[0]}", tuple(first)) for first in machines]
+    workers = _workers(threads)
+    before = [0, *(own[0] for own in machines)]
+    return [
+        Machine(f"vm-{own[0]}", tuple(own), workers=_last_between(workers, last, own[0]))
+        for last, own in zip(before, machines, strict=False)
+    ]
+
+
+def _workers(threads: Sequence[Thread]) -> dict[int, tuple[int, ...]]:
+    """The threads of vhost and of the process itself, by process."""
+    names = {int(thread["thread"]): thread["name"] for thread in threads}
+    workers: dict[int, tuple[int, ...]] = {}
+    for thread, name in sorted(names.items()):
+        match = VHOST.fullmatch(name)
+        if match is not None:
+            process = int(match[1])
+            own = (process,) if process in names and not QEMU.fullmatch(names[process]) else ()
+            workers[process] = (*workers.get(process, own), thread)
+    return workers
+
+
+def _last_between(workers: Mapping[int, tuple[int, ...]], first: int, last: int) -> tuple[int, ...]:
+    process = max((each for each in workers if first < each < last), default=None)
+    return () if process is None else workers[process]
 
 
 def refuse_unknown(machines: Sequence[Machine], threads: Sequence[Thread]) -> None:
@@ -91,6 +129,15 @@ def refuse_unknown(machines: Sequence[Machine], threads: Sequence[Thread]) -> No
                     f"thread {thread} of domain {machine.name} never ran",
                     "leave it out, or observe for longer",
                 )
+    whose: dict[int, str] = {}
+    for machine in machines:
+        for thread in (*machine.threads, *machine.workers):
+            if thread in whose:
+                raise InputError(
+                    f"thread {thread} of domain {machine.name} is one of {whose[thread]}, too",
+                    "name it once",
+                )
+            whose[thread] = machine.name
 
 
 def configuration(machines: Sequence[Machine], threads: Sequence[Thread]) -> Configuration:

@@ -15,8 +15,7 @@ from laxity import _core
 from laxity.errors import InputError, core_errors
 from laxity.resolved import calls_of
 from laxity.text import number
-from laxity.tracefile import bare_domain
-from laxity.tracefs import FAIR
+from laxity.tracefile import domains_of_threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,8 +34,6 @@ POLICY = "eevdf"
 """The kernel's scheduler of ordinary processes."""
 PHONES = "phones"
 """The threads that send and receive the calls' voice."""
-REAL_TIME = ", real-time"
-"""What those threads of a program are called, too, that run before all others."""
 PACKET_BITS = 32
 """Bits of a key that hold a packet's number; its stream stands above them."""
 NOT_SEEN = (
@@ -94,30 +91,10 @@ def domains_of(
 ) -> tuple[list[DomainMetadata], list[list[int]]]:
     """The domains of the trace, and the threads of each one's VCPUs.
 
-    Behind the host's come those of programs that ran beside them, the phones among these, which no
-    domain of a host file can be called as, since they have parentheses.
+    Behind the host's come those of programs that ran beside them, the phones among these.
     """
     named = [(name, seen.threads.get(name, [])) for name in domains]
-    known = {thread for _, threads in named for thread in threads}
-    real_time = {each["thread"] for each in recorded if 0 <= each["priority"] < FAIR}
-    beside: dict[str, list[int]] = {}
-    for each in recorded:
-        thread = each["thread"]
-        if thread not in known:
-            # Threads of the kernel have a CPU or the like behind a slash.
-            program = PHONES if thread in seen.phones else each["name"].split("/")[0]
-            program = "".join(sign if sign.isprintable() else "?" for sign in program)
-            if thread in real_time:
-                program += REAL_TIME
-            beside.setdefault(f"({program})", []).append(thread)
-    named += sorted(beside.items())
-    traced: list[DomainMetadata] = [
-        {**bare_domain(name, len(threads)), "real_time": real_time.issuperset(threads)}
-        if threads
-        else bare_domain(name, 0)
-        for name, threads in named
-    ]
-    return traced, [threads for _, threads in named]
+    return domains_of_threads(named, recorded, dict.fromkeys(seen.phones, PHONES))
 
 
 def late_ways(
