@@ -70,10 +70,13 @@ uint64_t open_store(const char *disk)
     snprintf(words, sizeof words, "PRAGMA journal_mode=%s; PRAGMA synchronous=EXTRA",
              journal ? journal : "delete");
     do_it(words);
-    do_it("CREATE TABLE IF NOT EXISTS counts (count INTEGER PRIMARY KEY, text TEXT UNIQUE,"
+    // One transaction: a host that dies meanwhile leaves all of it, or an empty database.
+    do_it("BEGIN IMMEDIATE;"
+          "CREATE TABLE IF NOT EXISTS counts (count INTEGER PRIMARY KEY, text TEXT UNIQUE,"
           " request INTEGER);"
           "CREATE TABLE IF NOT EXISTS summary (highest INTEGER, sum INTEGER);"
-          "INSERT INTO summary SELECT 0, 0 WHERE NOT EXISTS (SELECT * FROM summary)");
+          "INSERT INTO summary SELECT 0, 0 WHERE NOT EXISTS (SELECT * FROM summary);"
+          "COMMIT");
     highest = checked(database);
     if (highest < 0)
         fail("the database is broken");
