@@ -277,7 +277,7 @@ histories: ## HISTORIES random histories of protection, from SEED on
 	    $(CARGO_TEST) --package laxity-protect --test histories
 
 .PHONY: failovers
-failovers: protect-guest ## COUNT real failovers of a protected guest, of one with a disk, and of two with databases, with SEED
+failovers: protect-guest ## COUNT real failovers of a protected guest, of one with a disk, and of three with databases, with SEED
 	LAXITY_FAILOVERS=$(or $(COUNT),1000) LAXITY_SEED=$(or $(SEED),1) \
 	    $(CARGO_TEST) --package laxity-protect --test failover --test disks -- --nocapture
 
@@ -385,8 +385,8 @@ results-bandwidth-linux: setup ## The same with real packets, as root; writes do
 	$(LAXITY) reproduce bandwidth --on linux -o out/bandwidth-on-linux --docs docs/results/bandwidth-linux.md || $(VERDICT)
 
 .PHONY: results-protection
-results-protection: protect-guest ## Measures checkpoints, failures and epochs of a real guest; writes docs/results/protection.md
-	$(BIN)/python tools/pages/protection.py
+results-protection: protect-guest ## Measures checkpoints, failures and epochs of a real guest, or ONLY=postgresql; writes docs/results/protection.md
+	$(BIN)/python tools/pages/protection.py $(ONLY)
 
 .PHONY: results-remus
 results-remus: lab ## Measures failures of Xen hosts, protected by Remus; writes docs/results/remus.md

@@ -7,7 +7,8 @@
 The tests are the comparison with the reference and the storms, on fewer hosts and storms than
 usual, and the storms in C with their look at the queues; of packets and caches the simulator's own,
 of bandwidth the allocator's, of causes of lateness those that sum them, of `laxity apply` its own,
-of the bounds for VCPUs that share CPUs the runs that search for a later job.
+of the bounds for VCPUs that share CPUs the runs that search for a later job, and of protection its
+own and a real guest with PostgreSQL.
 Mutated policies are a shared object, which tests that are built once use in place of the policies
 that are built in; mutated Rust is built in a copy of the sources.
 A mutation that tests let pass is reported as SURVIVED, and the exit code is 1. It is 2 when a
@@ -31,6 +32,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {
     "LAXITY_CASES": "40%",
+    "LAXITY_FAILOVERS": "12",
     "RUST_BACKTRACE": "0",
 }
 STORMS_IN_C = "4000"
@@ -1969,6 +1971,17 @@ MUTATIONS += [
 
 PROTECT_PAGES = "crates/laxity-protect/src/guest"
 PROTECT_GATE = "crates/laxity-protect/src/gate"
+PROTECT_XEN = "crates/laxity-protect/src/daemon"
+PROTECT_DATABASE = "crates/laxity-protect/src"
+"""What a guest with a database notices, whose hosts are killed."""
+GUESTS = "target/protect"
+TESTS_OF_PROTECTION = {
+    PROTECT: "--lib --test message --test node --test histories",
+    PROTECT_PAGES: "--lib -- guest gate",
+    PROTECT_GATE: "--lib -- guest gate",
+    PROTECT_XEN: "--test xen",
+    PROTECT_DATABASE: "--test disks -- --exact nothing_committed_is_missing_from_postgresql",
+}
 
 MUTATIONS += [
     Mutation(
@@ -2170,7 +2183,28 @@ MUTATIONS += [
     ),
 ]
 
-PROTECT_XEN = "crates/laxity-protect/src/daemon"
+MUTATIONS += [
+    Mutation(
+        "protect-database-heard-early",
+        "gate/mod.rs",
+        "            if self.is_frozen || self.output == Output::Hold {\n"
+        "                self.queue.push(frame);\n"
+        "            } else if self.may_leave_now() {",
+        "            if self.is_frozen {\n"
+        "                self.queue.push(frame);\n"
+        "            } else if self.output == Output::Hold || self.may_leave_now() {",
+        "a client knows of no transaction that a failure loses",
+        directory=PROTECT_DATABASE,
+    ),
+    Mutation(
+        "protect-database-block-lost",
+        "guest/disk.rs",
+        "for block in offset / BLOCK_BYTES as u64..end.div_ceil(BLOCK_BYTES as u64) {",
+        "for block in 1 + offset / BLOCK_BYTES as u64..end.div_ceil(BLOCK_BYTES as u64) {",
+        "a database recovers from the survivor's disk",
+        directory=PROTECT_DATABASE,
+    ),
+]
 
 MUTATIONS += [
     Mutation(
@@ -2429,6 +2463,11 @@ def update_copy(tree: Path) -> None:
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(content)
             copy.chmod((ROOT / path).stat().st_mode)
+    # Tests look for guests in the tree that they are built of.
+    guests = tree / GUESTS
+    guests.parent.mkdir(exist_ok=True)
+    guests.unlink(missing_ok=True)
+    guests.symlink_to(ROOT / GUESTS)
 
 
 def with_own_version(content: bytes) -> bytes:
@@ -2469,12 +2508,9 @@ def tests_of(target: Path, directory: str, policy_tests: Tests) -> Tests:  # noq
         which = ["simulate"] if directory == SENDERS else ["allocate", "control"]
         tests = [word for name in which for word in ("--test", name)]
         return {"bandwidth": [*cargo, "--package", "laxity-bandwidth", "--lib", *tests]}
-    if directory == PROTECT:
-        own = [*cargo, "--package", "laxity-protect", "--lib"]
-        return {"protect": [*own, "--test", "message", "--test", "node", "--test", "histories"]}
-    if directory in {PROTECT_PAGES, PROTECT_GATE, PROTECT_XEN}:
-        which = ["--test", "xen"] if directory == PROTECT_XEN else ["--lib", "--", "guest", "gate"]
-        return {"protect": [*cargo, "--package", "laxity-protect", *which]}
+    if directory in TESTS_OF_PROTECTION:
+        words = TESTS_OF_PROTECTION[directory].split()
+        return {"protect": [*cargo, "--package", "laxity-protect", *words]}
     if directory == APPLY:
         # The extension module is that of the sources; only Python is mutated.
         pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
@@ -2545,6 +2581,18 @@ def refuse_failure(tree: Path, tests: Tests) -> None:
         sys.exit(f"without any mutation this fails: {failed}")
 
 
+def can_be_tried(mutation: Mutation) -> bool:
+    """Whether the tests of a mutation can run here; says so otherwise."""
+    missing = {
+        APPLY: os.geteuid() != 0 and "its tests set real-time threads, which needs root",
+        PROTECT_DATABASE: (os.geteuid() != 0 or not (ROOT / GUESTS / "postgresql.disk").exists())
+        and "its guest needs root, and `make protect-guest`",
+    }.get(mutation.directory)
+    if missing:
+        print(f"SKIPPED: {mutation.name}: {missing}")
+    return not missing
+
+
 def main() -> int:
     """0 if every mutation is caught, 1 if one survives."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -2562,9 +2610,7 @@ def main() -> int:
         if (mutation.name in arguments.names if arguments.names else True)
         and (mutation.quick or not arguments.quick)
     ]
-    if os.geteuid() != 0 and any(mutation.directory == APPLY for mutation in chosen):
-        print("SKIPPED: mutations of laxity apply, whose tests set real-time threads, need root")
-        chosen = [mutation for mutation in chosen if mutation.directory != APPLY]
+    chosen = [mutation for mutation in chosen if can_be_tried(mutation)]
     # The same as everybody's, so that dependencies are built once.
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     # What WHY's tests are built with is broken after them, and need not be built for them anew.

@@ -5,7 +5,7 @@ mod etcd;
 mod scene;
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::time::{Duration, Instant};
 
 use laxity_protect::daemon::control::Request;
@@ -541,6 +541,28 @@ fn what_cannot_be_protected_is_refused() {
     scene.start(0, None);
     scene.wait_for_end(0);
     assert!(scene.logs().contains("QEMU"), "{}", scene.logs());
+
+    for key in ["volumes", "disks"] {
+        let vm = format!("{GUEST}\n{key} = [\"HOST.disk\"]");
+        let mut scene = Scene::new("formats", &vm);
+        let image = fs::OpenOptions::new()
+            .write(true)
+            .open(scene.disk(0))
+            .unwrap();
+        image.write_all_at(b"QFI\xfb", 0).unwrap();
+        scene.start(0, None);
+        scene.wait_for_end(0);
+        let logs = scene.logs();
+        for words in ["of the format qcow2", "qemu-img convert -O raw"] {
+            assert!(logs.contains(words), "{logs}");
+        }
+        if key == "volumes" {
+            // A guest that has run may have written that itself.
+            fs::write(scene.record(0), "term 1\n").unwrap();
+            scene.start(0, None);
+            scene.wait_until(0, "there", |_| true);
+        }
+    }
 
     let mut scene = Scene::new("unlike", &format!("{GUEST}\n{STEADY}"));
     scene.edit(1, "96 MiB", "128 MiB");

@@ -32,7 +32,7 @@ use nix::sys::signal::{SigSet, Signal};
 use tracing::{error, info, warn};
 
 use crate::gate::{Gate, HELD_BYTES_MAX, Port};
-use crate::guest::{Disk, GuestError, probe_program};
+use crate::guest::{Disk, GuestError, probe_program, refuse_other_formats};
 use crate::protocol::Mode;
 use crate::report::{Board, Counts, serve_metrics};
 use crate::site::{Domain, Site, Vm, number_of};
@@ -298,13 +298,21 @@ fn prepare(
         accelerator,
         ..vm.guest.clone()
     };
+    let what = format!("use the disks of `{}`", vm.name);
+    // A guest that has run may have written anything to its disks, and still has them.
+    let unwritten: &[PathBuf] = if record.term == 0 {
+        &guest.volumes
+    } else {
+        &[]
+    };
+    for path in guest.disks.iter().chain(unwritten) {
+        refuse_other_formats(path).map_err(system(what.clone()))?;
+    }
     let disks = guest
         .volumes
         .iter()
         .map(|path| Ok(Arc::new(Disk::open(path)?)));
-    let disks: Vec<Arc<Disk>> = disks
-        .collect::<io::Result<_>>()
-        .map_err(system(format!("use the disks of `{}`", vm.name)))?;
+    let disks: Vec<Arc<Disk>> = disks.collect::<io::Result<_>>().map_err(system(what))?;
     let sizes: Vec<u64> = disks.iter().map(|disk| disk.bytes()).collect();
     let preamble = Preamble {
         vm: vm.name.clone(),

@@ -8,7 +8,7 @@
 //! whatever happened to either image before.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read as _};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use laxity_config::input;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, Flock, FlockArg, PosixFadviseAdvice, fallocate, posix_fadvise};
 use twox_hash::XxHash3_128;
@@ -44,6 +45,14 @@ const EPOCH_BLOCKS_MAX: u64 = (64 << 20) / BLOCK_BYTES as u64;
 /// How to make an image.
 const HELP: &str =
     "make it with (umask 077; truncate -s 1G IMAGE), say, of the same size on both hosts";
+/// Formats of images that are not raw, with what they begin with.
+const FORMATS: [(&str, &[u8]); 3] = [
+    ("qcow2", b"QFI\xfb"),
+    ("VMDK", b"KDMV"),
+    ("VHDX", b"vhdxfile"),
+];
+/// Bytes of an image that tell its format.
+const FORMAT_BYTES: u64 = 8;
 /// Rights of others than the owner, of which an image gives none: a guest's disk has its passwords
 /// and keys.
 const OTHERS: u32 = 0o077;
@@ -101,6 +110,27 @@ struct State {
     drains: bool,
     /// An error of the image that nobody has taken notice of.
     failure: Option<String>,
+}
+
+/// Refuses an image of a format other than raw: a guest would see the image itself as its disk. What
+/// a guest has written to a raw image may look like such a format, too.
+///
+/// # Errors
+///
+/// If the image is of another format, or cannot be read.
+pub fn refuse_other_formats(path: &Path) -> io::Result<()> {
+    let told = |what: String| io::Error::other(format!("{}: {what}", path.display()));
+    let mut begins = Vec::new();
+    input::open(path)
+        .and_then(|image| image.take(FORMAT_BYTES).read_to_end(&mut begins))
+        .map_err(|error| told(error.to_string()))?;
+    match FORMATS.iter().find(|(_, with)| begins.starts_with(with)) {
+        None => Ok(()),
+        Some((format, _)) => Err(told(format!(
+            "it is an image of the format {format}, and a guest here has raw ones: make one of it \
+             with `qemu-img convert -O raw IMAGE RAW`, on both hosts"
+        ))),
+    }
 }
 
 impl Disk {

@@ -18,7 +18,7 @@ mod trial;
 
 pub use changes::{Fingerprints, Tracker, compare};
 pub use confinement::User;
-pub use disk::Disk;
+pub use disk::{Disk, refuse_other_formats};
 pub use memory::{Memory, PAGE_BYTES, Page};
 pub use qemu::{Captured, DEVICE_STATE_BYTES_MAX, GuestError, Permit, Qemu, TRACKER, Timing};
 pub use specification::{Accelerator, Bus, Changes, Kind, Specification};

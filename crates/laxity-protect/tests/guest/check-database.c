@@ -1,5 +1,5 @@
 // Looks at a database that a host left behind, as the guest would after a power failure, and says
-// the highest count in it.
+// each count in it with its request. A database without tables has no counts.
 
 #include <stdio.h>
 
@@ -8,13 +8,23 @@
 int main(int argc, char **argv)
 {
     sqlite3 *database;
-    int64_t highest;
+    sqlite3_stmt *row;
+    int is_empty;
 
     if (argc != 2 || sqlite3_open_v2(argv[1], &database, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK)
         return 2;
-    highest = checked(database);
-    if (highest < 0)
+    if (sqlite3_prepare_v2(database, "SELECT 1 FROM sqlite_master", -1, &row, NULL) != SQLITE_OK)
         return 1;
-    printf("%lld\n", (long long)highest);
-    return 0;
+    is_empty = sqlite3_step(row) == SQLITE_DONE;
+    if (sqlite3_finalize(row) != SQLITE_OK)
+        return 1;
+    if (is_empty)
+        return 0;
+    if (checked(database) < 0 || sqlite3_prepare_v2(database, "SELECT count, request FROM counts",
+                                                    -1, &row, NULL) != SQLITE_OK)
+        return 1;
+    while (sqlite3_step(row) == SQLITE_ROW)
+        printf("%lld %lld\n", (long long)sqlite3_column_int64(row, 0),
+               (long long)sqlite3_column_int64(row, 1));
+    return sqlite3_finalize(row) != SQLITE_OK;
 }

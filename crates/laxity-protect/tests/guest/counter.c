@@ -84,7 +84,7 @@ static struct answer answer(uint64_t request)
         is_wrong++;
     slot[0] = slot[255] = slot[511] = count;
     if (has_disk)
-        is_wrong += store(count);
+        is_wrong += store(count, request);
     return (struct answer){request, count, is_wrong};
 }
 

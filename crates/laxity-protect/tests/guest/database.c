@@ -40,10 +40,12 @@ static sqlite3_stmt *prepared(const char *words)
     return made;
 }
 
-static void step(sqlite3_stmt *made, int64_t count)
+static void step(sqlite3_stmt *made, uint64_t count, uint64_t request)
 {
-    if (sqlite3_bind_parameter_count(made) > 0)
-        sqlite3_bind_int64(made, 1, count);
+    const uint64_t values[] = {count, request};
+
+    for (int at = 0; at < sqlite3_bind_parameter_count(made); at++)
+        sqlite3_bind_int64(made, at + 1, (int64_t)values[at]);
     if (sqlite3_step(made) != SQLITE_DONE)
         refused(sqlite3_sql(made));
     sqlite3_reset(made);
@@ -68,14 +70,18 @@ uint64_t open_store(const char *disk)
     snprintf(words, sizeof words, "PRAGMA journal_mode=%s; PRAGMA synchronous=EXTRA",
              journal ? journal : "delete");
     do_it(words);
-    do_it("CREATE TABLE IF NOT EXISTS counts (count INTEGER PRIMARY KEY, text TEXT UNIQUE);"
+    // One transaction: a host that dies meanwhile leaves all of it, or an empty database.
+    do_it("BEGIN IMMEDIATE;"
+          "CREATE TABLE IF NOT EXISTS counts (count INTEGER PRIMARY KEY, text TEXT UNIQUE,"
+          " request INTEGER);"
           "CREATE TABLE IF NOT EXISTS summary (highest INTEGER, sum INTEGER);"
-          "INSERT INTO summary SELECT 0, 0 WHERE NOT EXISTS (SELECT * FROM summary)");
+          "INSERT INTO summary SELECT 0, 0 WHERE NOT EXISTS (SELECT * FROM summary);"
+          "COMMIT");
     highest = checked(database);
     if (highest < 0)
         fail("the database is broken");
     begin = prepared("BEGIN IMMEDIATE");
-    row = prepared("INSERT INTO counts VALUES (?1, printf('%064d', ?1))");
+    row = prepared("INSERT INTO counts VALUES (?1, printf('%064d', ?1), ?2)");
     snprintf(words, sizeof words, "DELETE FROM counts WHERE count = ?1 - %d", KEPT);
     oldest = prepared(words);
     snprintf(words, sizeof words,
@@ -85,13 +91,13 @@ uint64_t open_store(const char *disk)
     return (uint64_t)highest;
 }
 
-uint64_t store(uint64_t count)
+uint64_t store(uint64_t count, uint64_t request)
 {
-    step(begin, 0);
-    step(row, (int64_t)count);
-    step(oldest, (int64_t)count);
-    step(summary, (int64_t)count);
-    step(commit, 0);
+    step(begin, count, request);
+    step(row, count, request);
+    step(oldest, count, request);
+    step(summary, count, request);
+    step(commit, count, request);
     return 0;
 }
 

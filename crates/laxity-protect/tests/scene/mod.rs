@@ -3,7 +3,7 @@
 //! Everything is removed with the scene.
 #![allow(dead_code, reason = "each user needs another part")]
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File, Permissions};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, UdpSocket};
@@ -664,6 +664,8 @@ pub struct Seen {
     wrong: AtomicU64,
     /// Number of answers that a survivor would have had to know of.
     forgotten: AtomicU64,
+    /// The request of each count.
+    requests: Mutex<BTreeMap<u64, u64>>,
     /// Times of the answers, in order.
     times: Mutex<Vec<Answered>>,
 }
@@ -694,6 +696,11 @@ impl Seen {
         self.wrong.load(Ordering::SeqCst)
     }
 
+    /// The request of each count that was seen.
+    pub fn requests(&self) -> BTreeMap<u64, u64> {
+        self.requests.lock().unwrap().clone()
+    }
+
     /// Time from `begin` to the first answer after the longest silence before `end`.
     pub fn silence_after(&self, begin: Instant, end: Instant) -> Duration {
         let times = self.times.lock().unwrap();
@@ -719,9 +726,14 @@ impl Seen {
         let at = Instant::now();
         self.times.lock().unwrap().push(Answered { asked, at });
         self.answers.fetch_add(1, Ordering::SeqCst);
+        let other = self
+            .requests
+            .lock()
+            .unwrap()
+            .insert(said.count, said.request);
         self.highest.fetch_max(said.count, Ordering::SeqCst);
         self.wrong.fetch_max(said.wrong, Ordering::SeqCst);
-        if said.count <= before {
+        if said.count <= before || other.is_some() {
             self.forgotten.fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -739,6 +751,8 @@ pub struct Clients {
 /// Interval between two answered requests, and time after which one is repeated.
 const PACE: Duration = Duration::from_millis(3);
 const AGAIN: Duration = Duration::from_millis(20);
+/// The first request by TCP, which is none of those by UDP.
+const FIRST_BY_TCP: u64 = 1 << 32;
 
 impl Clients {
     /// Starts the clients; must be called in the scene's thread, whose namespace theirs inherit.
@@ -835,13 +849,14 @@ fn ask_by_tcp(seen: &Seen, stop: &AtomicBool) -> u64 {
     let mut answers = 0_u64;
     while !stop.load(Ordering::SeqCst) {
         let (before, begun) = (seen.highest(), Instant::now());
+        let request = FIRST_BY_TCP + answers;
         let mut answer = [0; Said::BYTES];
         let asked = stream
-            .write_all(&answers.to_le_bytes())
+            .write_all(&request.to_le_bytes())
             .and_then(|()| stream.read_exact(&mut answer));
         asked.unwrap_or_else(|error| panic!("the connection did not survive: {error}"));
         let said = Said::of(&answer);
-        assert_eq!(said.request, answers);
+        assert_eq!(said.request, request);
         seen.note(said, begun, before);
         answers += 1;
         seen.answers_by_tcp.store(answers, Ordering::SeqCst);
