@@ -17,7 +17,7 @@ use crate::agreements::Attachment;
 /// Upper bound of an answer's length: a line for each of a domain's cards.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 /// Seconds after which a question is given up.
-const ANSWER_S: &str = "5";
+const ANSWER_S: &str = "10";
 /// Pause before a question is repeated for the first time; it doubles with each repetition. A domain
 /// that starts has its interface before libvirt tells of it.
 const AGAIN_FIRST: Duration = Duration::from_millis(50);
