@@ -244,13 +244,14 @@ impl Daemon {
         let mut links = Links::open().map_err(system("open a netlink socket"))?;
         let interfaces = links.all().map_err(system("list the interfaces"))?;
         let cards = RefCell::new(Cards::new().map_err(system("wait for libvirt"))?);
-        let asked = RefCell::new(HashMap::new());
+        let (asked, known) = (RefCell::new(HashMap::new()), &interfaces);
         let of_domain = |domain: &str| {
             let mut asked = asked.borrow_mut();
             let answer = asked.entry(domain.to_string());
             let answer = answer.or_insert_with(|| libvirt::interfaces(domain));
             if let Ok(interfaces) = &answer {
-                cards.borrow_mut().learn(domain, interfaces);
+                let is_there = |name: &str| known.contains_key(name);
+                cards.borrow_mut().learn(domain, interfaces, is_there);
             }
             answer.clone()
         };
@@ -346,9 +347,19 @@ impl Daemon {
         }
     }
 
-    /// The interface of an attachment, if it is there.
+    /// The interface of an attachment, if it is there. What libvirt says of a card does not count if
+    /// the file has that interface for the link or for somebody else.
     fn interface(&self, at: &Attachment) -> Option<&Interface> {
-        self.interfaces.get(self.cards.name(at)?)
+        let name = self.cards.name(at)?;
+        let is_taken = || {
+            let mut holders = self.agreements.holders.iter();
+            name == self.agreements.link.interface
+                || holders.any(|each| each.at.interface() == Some(name))
+        };
+        if matches!(at, Attachment::Card { .. }) && is_taken() {
+            return None;
+        }
+        self.interfaces.get(name)
     }
 
     /// The place of the holder that an interface belongs to.
@@ -643,7 +654,8 @@ impl Daemon {
         let holders = self.agreements.holders.iter();
         let before = holders.map(|each| self.cards.name(&each.at).map(String::from));
         let before: Vec<Option<String>> = before.collect();
-        let (is_new, complaints) = self.cards.hear();
+        let interfaces = &self.interfaces;
+        let (is_new, complaints) = self.cards.hear(|name| interfaces.contains_key(name));
         for (domain, why) in complaints {
             warn!(domain, why, "the interfaces of a domain are not known");
         }
@@ -651,10 +663,20 @@ impl Daemon {
             return Ok(());
         }
         for (at, before) in before.into_iter().enumerate() {
-            let now = self.cards.name(&self.agreements.holders[at].at);
-            if now.map(String::from) != before {
-                self.attach(at);
+            let holder = &self.agreements.holders[at];
+            let now = self.cards.name(&holder.at);
+            if now.map(String::from) == before {
+                continue;
             }
+            if let Some(interface) = now.filter(|now| self.interfaces.contains_key(*now))
+                && self.interface(&holder.at).is_none()
+            {
+                error!(
+                    vm = holder.name,
+                    interface, "a domain has an interface that the file has for something else"
+                );
+            }
+            self.attach(at);
         }
         self.ask_for_cards()
     }

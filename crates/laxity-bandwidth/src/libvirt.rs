@@ -137,15 +137,22 @@ impl Cards {
         }
     }
 
-    /// Takes what libvirt has told of a domain. Returns whether anything is new.
-    pub fn learn(&mut self, domain: &str, interfaces: &Interfaces) -> bool {
+    /// Takes what libvirt has told of a domain. Returns whether anything is new. An interface that is
+    /// not there does not count: libvirt notices later than the kernel that a domain has ended, and
+    /// the next interface of that name may be another's.
+    pub fn learn(
+        &mut self,
+        domain: &str,
+        interfaces: &Interfaces,
+        is_there: impl Fn(&str) -> bool,
+    ) -> bool {
         let mut is_new = false;
         for (before, interface) in interfaces.iter().enumerate() {
             let at = Attachment::Card {
                 domain: domain.into(),
                 number: before + 1,
             };
-            is_new |= match interface {
+            is_new |= match interface.as_ref().filter(|name| is_there(name)) {
                 Some(name) => self.found.insert(at, name.clone()).as_ref() != Some(name),
                 None => self.found.remove(&at).is_some(),
             };
@@ -195,7 +202,7 @@ impl Cards {
 
     /// Takes the answers. Returns whether anything is new, and what could not be found out for the
     /// first time: a domain and the reason.
-    pub fn hear(&mut self) -> (bool, Vec<(String, String)>) {
+    pub fn hear(&mut self, is_there: impl Fn(&str) -> bool) -> (bool, Vec<(String, String)>) {
         // Nothing to read means that nothing was written since the last time.
         let _ = self.ready.read();
         let mut is_new = false;
@@ -204,7 +211,8 @@ impl Cards {
             match answer.interfaces {
                 Ok(interfaces) => {
                     self.complaints.remove(&answer.domain);
-                    is_new |= answer.round == self.round && self.learn(&answer.domain, &interfaces);
+                    is_new |= answer.round == self.round
+                        && self.learn(&answer.domain, &interfaces, &is_there);
                 }
                 Err(why) => {
                     if self.complaints.get(&answer.domain) != Some(&why) {
@@ -283,15 +291,18 @@ mod tests {
             number,
         };
         let told = vec![Some("vnet0".to_string()), Some("vnet1".to_string())];
-        assert!(cards.learn("media", &told));
-        assert!(!cards.learn("media", &told));
+        let all = |_: &str| true;
+        assert!(!cards.learn("media", &told, |_| false));
+        assert_eq!(cards.name(&card(1)), None);
+        assert!(cards.learn("media", &told, all));
+        assert!(!cards.learn("media", &told, all));
         assert_eq!(cards.name(&card(2)), Some("vnet1"));
         cards.forget("vnet1");
         assert_eq!(
             (cards.name(&card(1)), cards.name(&card(2))),
             (Some("vnet0"), None)
         );
-        assert!(cards.learn("media", &vec![None, None]));
+        assert!(cards.learn("media", &vec![None, None], all));
         assert_eq!(cards.name(&card(1)), None);
         let plain = Attachment::Interface("tap0".into());
         assert_eq!(cards.name(&plain), Some("tap0"));
@@ -308,9 +319,9 @@ mod tests {
         let vnet0 = || Ok(vec![Some("vnet0".to_string())]);
         cards.round = 2;
         cards.answers.0.send(answer(1, vnet0())).unwrap();
-        assert_eq!(cards.hear(), (false, vec![]));
+        assert_eq!(cards.hear(|_| true), (false, vec![]));
         cards.answers.0.send(answer(2, vnet0())).unwrap();
-        assert_eq!(cards.hear(), (true, vec![]));
+        assert_eq!(cards.hear(|_| true), (true, vec![]));
         // A complaint is made once, until libvirt has answered.
         let complaint = || ("media".to_string(), "away".to_string());
         for (said, complaints) in [
@@ -320,7 +331,7 @@ mod tests {
             (Err("away".into()), vec![complaint()]),
         ] {
             cards.answers.0.send(answer(2, said)).unwrap();
-            assert_eq!(cards.hear(), (false, complaints));
+            assert_eq!(cards.hear(|_| true), (false, complaints));
         }
     }
 }

@@ -789,10 +789,29 @@ fn domains_of_libvirt_keep_their_agreements() {
     });
     std::fs::remove_file(silent).unwrap();
     scene.wait_for("the second interface", at(Some("vif2")));
+    assert!(!scene.log().contains("ERROR"), "{}", scene.log());
+
+    // libvirt says what the file contradicts.
+    for taken in ["vif0", "up0"] {
+        scene.unplug(2);
+        scene.wait_for("its absence", at(None));
+        cards(&scene, taken);
+        scene.plug(2);
+        let error = format!("interface=\"{taken}\"");
+        scene.wait_for("an error", |_| {
+            let log = scene.log();
+            let mut errors = log.lines().filter(|line| line.contains("ERROR"));
+            errors.any(|line| line.contains("has for something else") && line.contains(&error))
+        });
+        let snapshot = scene.snapshot().unwrap();
+        assert!(at(None)(&snapshot));
+        assert!(snapshot.holders[0].is_present);
+        cards(&scene, "vif2");
+        scene.wait_for("the second interface", at(Some("vif2")));
+    }
 
     scene.signal(Signal::SIGTERM);
     assert!(scene.wait());
-    assert!(!scene.log().contains("ERROR"), "{}", scene.log());
 }
 
 /// Everybody on the host may ask for metrics as often as they like, and must not take CPUs from guests
