@@ -704,10 +704,12 @@ def test_packets_of_this_machine_are_those_that_its_programs_had(tmp_path: Path)
                 for came_ns, taken_ns in found
                 if sent_ns <= came_ns <= after_ns and before_ns <= taken_ns <= after_ns
             ]
-            # Those that waited together are taken one after the other.
-            assert len(own) == 1, (domain, sent_ns, before_ns, after_ns, own)
+            # Those that waited together are taken one after the other. The kernel may send one of
+            # its own between.
+            assert own, (domain, sent_ns, before_ns, after_ns)
             found.remove(own[0])
-        # What is left was sent or had beyond the edges, or is the kernel's own.
+        # What is left was sent or had beyond the edges, or is the kernel's own: nothing is told
+        # twice.
         inside = [each for each in found if had[0][0] < each[0] and each[1] < had[-1][2]]
         kernel = [row for row in rows if row[0] < 0]
         assert len(inside) <= len(kernel)
