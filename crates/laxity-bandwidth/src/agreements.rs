@@ -6,10 +6,9 @@ use std::fmt;
 use laxity_config::kinds::AGREEMENTS;
 use laxity_config::{
     Duration, Field, FileError, List, Measured, Name, Problem, Problems, Quantity, Span, Whole,
-    read,
+    read, written,
 };
-use serde::Deserialize;
-use serde::de::{Deserializer, Error, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use crate::bounds::{CLASS_MAX, PERIOD_NS, PERIOD_NS_MAX, PERIOD_NS_MIN, WEIGHT, WEIGHT_MAX};
 use crate::{Agreement, Claim, Sharing, allocate};
@@ -304,40 +303,24 @@ struct InterfaceName(String);
 
 impl<'de> Deserialize<'de> for InterfaceName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NameVisitor;
-
-        impl Visitor<'_> for NameVisitor {
-            type Value = InterfaceName;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("an interface's name in quotes, such as \"vif1.0\"")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<InterfaceName, E> {
-                /// IFNAMSIZ less the terminating byte.
-                const BYTES_MAX: usize = 15;
-                let help = format!(
-                    "an interface's name has 1 to {BYTES_MAX} bytes, and no space, `/` or `:`"
-                );
-                let is_wrong = |c: char| c.is_whitespace() || c.is_control() || "/:".contains(c);
-                if text.is_empty() || text == "." || text == ".." {
-                    Err(E::custom(format!(
-                        "is not the name of an interface: {text:?}\n{help}"
-                    )))
-                } else if text.len() > BYTES_MAX {
-                    Err(E::custom(format!(
-                        "is too long: {} bytes\n{help}",
-                        text.len()
-                    )))
-                } else if let Some(wrong) = text.chars().find(|c| is_wrong(*c)) {
-                    Err(E::custom(format!("cannot contain {wrong:?}\n{help}")))
-                } else {
-                    Ok(InterfaceName(text.into()))
-                }
-            }
-        }
-
-        deserializer.deserialize_any(NameVisitor)
+        /// IFNAMSIZ less the terminating byte.
+        const BYTES_MAX: usize = 15;
+        let expected = "an interface's name in quotes, such as \"vif1.0\"";
+        written(deserializer, expected, |text| {
+            let help =
+                format!("an interface's name has 1 to {BYTES_MAX} bytes, and no space, `/` or `:`");
+            let is_wrong = |c: char| c.is_whitespace() || c.is_control() || "/:".contains(c);
+            let wrong = if text.is_empty() || text == "." || text == ".." {
+                format!("is not the name of an interface: {text:?}")
+            } else if text.len() > BYTES_MAX {
+                format!("is too long: {} bytes", text.len())
+            } else if let Some(wrong) = text.chars().find(|c| is_wrong(*c)) {
+                format!("cannot contain {wrong:?}")
+            } else {
+                return Ok(InterfaceName(text.into()));
+            };
+            Err(format!("{wrong}\n{help}"))
+        })
     }
 }
 
@@ -347,48 +330,32 @@ struct DomainName(String);
 
 impl<'de> Deserialize<'de> for DomainName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NameVisitor;
-
-        impl Visitor<'_> for NameVisitor {
-            type Value = DomainName;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a domain's name in quotes, such as \"media\"")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<DomainName, E> {
-                const BYTES_MAX: usize = 255;
-                /// The hexadecimal digits of a UUID.
-                const UUID_DIGITS: usize = 32;
-                let help = "a domain's name is as `virsh list --all` shows it; for one that this file cannot have, \
-                            name the interface instead";
-                let digits = text.chars().filter(|c| *c != '-');
-                let is_uuid = digits.clone().count() == UUID_DIGITS
-                    && digits.clone().all(|c| c.is_ascii_hexdigit());
-                if text.is_empty() {
-                    Err(E::custom(format!("is empty\n{help}")))
-                } else if text.len() > BYTES_MAX {
-                    Err(E::custom(format!(
-                        "is too long: {} bytes\n{help}",
-                        text.len()
-                    )))
-                } else if let Some(wrong) = text.chars().find(|c| c.is_control() || *c == '/') {
-                    Err(E::custom(format!("cannot contain {wrong:?}\n{help}")))
-                } else if text.starts_with('-') {
-                    Err(E::custom(format!(
-                        "cannot begin with '-': {text:?}\n{help}"
-                    )))
-                } else if is_uuid || text.chars().all(|c| c.is_ascii_digit()) {
-                    Err(E::custom(format!(
-                        "is what virsh takes for a domain's number or UUID: {text:?}\n{help}"
-                    )))
-                } else {
-                    Ok(DomainName(text.into()))
-                }
-            }
-        }
-
-        deserializer.deserialize_any(NameVisitor)
+        const BYTES_MAX: usize = 255;
+        /// The hexadecimal digits of a UUID.
+        const UUID_DIGITS: usize = 32;
+        let expected = "a domain's name in quotes, such as \"media\"";
+        written(deserializer, expected, |text| {
+            let digits = text.chars().filter(|c| *c != '-');
+            let is_uuid = digits.clone().count() == UUID_DIGITS
+                && digits.clone().all(|c| c.is_ascii_hexdigit());
+            let wrong = if text.is_empty() {
+                "is empty".into()
+            } else if text.len() > BYTES_MAX {
+                format!("is too long: {} bytes", text.len())
+            } else if let Some(wrong) = text.chars().find(|c| c.is_control() || *c == '/') {
+                format!("cannot contain {wrong:?}")
+            } else if text.starts_with('-') {
+                format!("cannot begin with '-': {text:?}")
+            } else if is_uuid || text.chars().all(|c| c.is_ascii_digit()) {
+                format!("is what virsh takes for a domain's number or UUID: {text:?}")
+            } else {
+                return Ok(DomainName(text.into()));
+            };
+            Err(format!(
+                "{wrong}\na domain's name is as `virsh list --all` shows it; for one that this file cannot have, name \
+                 the interface instead"
+            ))
+        })
     }
 }
 

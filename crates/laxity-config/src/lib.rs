@@ -54,4 +54,4 @@ pub use units::{
     Duration, HOUR_NS, MICROSECOND_NS, MILLISECOND_NS, MINUTE_NS, PERCENT_PATTERN, SECOND_NS,
     Whole, format_duration, parse_duration, parse_percent,
 };
-pub use values::{Flag, List, ListOf, Name};
+pub use values::{Flag, List, ListOf, Name, written};

@@ -44,30 +44,46 @@ pub struct Name(pub String);
 
 impl<'de> Deserialize<'de> for Name {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NameVisitor;
-
-        impl Visitor<'_> for NameVisitor {
-            type Value = Name;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a name in quotes")
+        written(deserializer, "a name in quotes", |text| {
+            let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+            if !text.is_empty() && text.chars().all(allowed) {
+                return Ok(Name(text.into()));
             }
+            let help = "a name is made of letters, digits, `-`, `_` and `.`";
+            Err(match text.chars().find(|c| !allowed(*c)) {
+                None => format!("is empty\n{help}"),
+                Some(wrong) => format!("cannot contain {wrong:?}\n{help}"),
+            })
+        })
+    }
+}
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<Name, E> {
-                let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-                if !text.is_empty() && text.chars().all(allowed) {
-                    return Ok(Name(text.into()));
-                }
-                let help = "a name is made of letters, digits, `-`, `_` and `.`";
-                Err(E::custom(match text.chars().find(|c| !allowed(*c)) {
-                    None => format!("is empty\n{help}"),
-                    Some(wrong) => format!("cannot contain {wrong:?}\n{help}"),
-                }))
-            }
+/// Reads what is written as a string.
+///
+/// # Errors
+///
+/// If it is no string, which `expected` describes, or `parse` refuses it: with what is wrong, and in a second line what
+/// would be right.
+pub fn written<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    expected: &'static str,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<T, D::Error> {
+    struct Reader<F>(&'static str, F);
+
+    impl<T, F: FnOnce(&str) -> Result<T, String>> Visitor<'_> for Reader<F> {
+        type Value = T;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str(self.0)
         }
 
-        deserializer.deserialize_any(NameVisitor)
+        fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+            self.1(text).map_err(E::custom)
+        }
     }
+
+    deserializer.deserialize_any(Reader(expected, parse))
 }
 
 impl JsonSchema for Name {

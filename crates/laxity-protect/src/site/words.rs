@@ -1,12 +1,11 @@
 //! Values of a site file that are written as strings.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use serde::de::{Deserializer, Error, Visitor};
-use serde::{Deserialize, Serialize, Serializer};
+use laxity_config::written;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use ureq::http::Uri;
 
 use crate::gate::frames::Mac;
@@ -25,21 +24,7 @@ pub trait Word: Sized {
 
 impl<'de, T: Word> Deserialize<'de> for Written<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct WordVisitor<T>(PhantomData<T>);
-
-        impl<T: Word> Visitor<'_> for WordVisitor<T> {
-            type Value = Written<T>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str(T::EXPECTED)
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Written<T>, E> {
-                T::parse(text).map(Written).map_err(E::custom)
-            }
-        }
-
-        deserializer.deserialize_any(WordVisitor(PhantomData))
+        written(deserializer, T::EXPECTED, T::parse).map(Written)
     }
 }
 
