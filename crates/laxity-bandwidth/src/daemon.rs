@@ -2,7 +2,6 @@
 //! the shapers. Between two periods it handles interfaces that come and go, a changed file, and
 //! signals.
 
-use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
@@ -20,7 +19,7 @@ use tracing::{error, info, warn};
 
 use crate::agreements::{self, Agreements, Attachment, Backend, Port};
 use crate::control::{Controller, Limits, Shapers};
-use crate::libvirt::{self, Cards};
+use crate::libvirt::{Asked, Cards};
 use crate::linux::{
     Changes, Interface, Interfaces, Inwards, LinkEvent, LinkLock, Links, LockError, Tree,
 };
@@ -76,8 +75,8 @@ fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> DaemonError {
     }
 }
 
-/// Reads an agreements file and checks it against the interfaces that are there. `of_domain` tells
-/// of the interfaces of a domain; without it every domain may have those that the file wants.
+/// Reads an agreements file and checks it against the interfaces that are there. `libvirt` is asked
+/// for those of domains; without it every domain may have those that the file wants.
 ///
 /// # Errors
 ///
@@ -85,7 +84,7 @@ fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> DaemonError {
 pub fn read(
     path: &Path,
     interfaces: &Interfaces,
-    of_domain: Option<OfDomain<'_>>,
+    libvirt: Option<&Asked>,
 ) -> Result<Agreements, DaemonError> {
     let text = input::read(path, FILE_BYTES_MAX).map_err(|source| DaemonError::File {
         path: path.into(),
@@ -99,20 +98,17 @@ pub fn read(
     };
     let look_at = |at: &Attachment, link: &str| match at {
         Attachment::Interface(name) => named(name, link),
-        Attachment::Card { domain, number } => match of_domain.map(|ask| ask(domain)) {
-            None => Port::Usable,
-            Some(Err(why)) => Port::Unknown(why),
-            Some(Ok(cards)) => match cards.get(number - 1) {
-                Some(Some(name)) => named(name, link),
-                _ => Port::Absent,
-            },
-        },
+        Attachment::Card { domain, number } => {
+            match libvirt.map(|asked| asked.interface(domain, *number)) {
+                None => Port::Usable,
+                Some(Err(why)) => Port::Unknown(why),
+                Some(Ok(None)) => Port::Absent,
+                Some(Ok(Some(name))) => named(&name, link),
+            }
+        }
     };
     Ok(agreements::load(&text, &path.to_string_lossy(), &look_at)?)
 }
-
-/// What is known of the interfaces of a domain.
-pub type OfDomain<'a> = &'a dyn Fn(&str) -> Result<libvirt::Interfaces, String>;
 
 /// One direction of the link: its controller and its shaper.
 struct Direction {
@@ -243,19 +239,10 @@ impl Daemon {
         let signals = signals().map_err(system("take signals"))?;
         let mut links = Links::open().map_err(system("open a netlink socket"))?;
         let interfaces = links.all().map_err(system("list the interfaces"))?;
-        let cards = RefCell::new(Cards::new().map_err(system("wait for libvirt"))?);
-        let (asked, known) = (RefCell::new(HashMap::new()), &interfaces);
-        let of_domain = |domain: &str| {
-            let mut asked = asked.borrow_mut();
-            let answer = asked.entry(domain.to_string());
-            let answer = answer.or_insert_with(|| libvirt::interfaces(domain));
-            if let Ok(interfaces) = &answer {
-                let is_there = |name: &str| known.contains_key(name);
-                cards.borrow_mut().learn(domain, interfaces, is_there);
-            }
-            answer.clone()
-        };
-        let agreements = read(path, &interfaces, Some(&of_domain))?;
+        let asked = Asked::default();
+        let agreements = read(path, &interfaces, Some(&asked))?;
+        let mut cards = Cards::new().map_err(system("wait for libvirt"))?;
+        cards.learn_all(asked, |name| interfaces.contains_key(name));
         for warning in &agreements.warnings {
             warn!("{warning}");
         }
@@ -307,7 +294,7 @@ impl Daemon {
             warned: None,
             interfaces,
             has_other_interfaces: false,
-            cards: cards.into_inner(),
+            cards,
             directions,
             shared: Shared::default(),
         };

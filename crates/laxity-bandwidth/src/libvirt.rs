@@ -1,7 +1,8 @@
 //! libvirt, asked by its own program `virsh` for the interfaces of domains. libvirt may take its time
 //! or be away, so a thread asks while the daemon goes on.
 
-use std::collections::{BTreeSet, HashMap};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::process::{Command, Stdio};
@@ -27,14 +28,14 @@ const AGAIN_LAST: Duration = Duration::from_secs(30);
 
 /// The interface of each of a domain's cards, in the order of its configuration; `None` for a card
 /// that has none now.
-pub type Interfaces = Vec<Option<String>>;
+pub type CardInterfaces = Vec<Option<String>>;
 
 /// Asks libvirt for the interfaces of a domain.
 ///
 /// # Errors
 ///
 /// In words for people, if it does not answer or knows no domain of this name.
-pub fn interfaces(domain: &str) -> Result<Interfaces, String> {
+pub fn interfaces(domain: &str) -> Result<CardInterfaces, String> {
     /// The exit codes of `timeout` for a program that it killed, and for one that is not there.
     /// It may also die with the program, and have none.
     const KILLED: i32 = 137;
@@ -73,7 +74,7 @@ pub fn interfaces(domain: &str) -> Result<Interfaces, String> {
 
 /// Parses what `virsh domiflist` prints: a head, a line of dashes, and a line for each card, which
 /// begins with the interface, or `-`.
-pub fn parse(text: &str) -> Interfaces {
+pub fn parse(text: &str) -> CardInterfaces {
     let is_dashes = |line: &&str| !line.is_empty() && line.chars().all(|c| c == '-');
     let mut lines = text.lines().map(str::trim);
     let _head = lines.find(|line| is_dashes(line));
@@ -82,6 +83,26 @@ pub fn parse(text: &str) -> Interfaces {
         .filter_map(first)
         .map(|name| Some(name).filter(|name| name != "-"))
         .collect()
+}
+
+/// What libvirt has answered about domains, each of which it was asked for once.
+#[derive(Debug, Default)]
+pub struct Asked(RefCell<BTreeMap<String, Result<CardInterfaces, String>>>);
+
+impl Asked {
+    /// The interface of a card of a domain, by its number; `None` if it has none now.
+    ///
+    /// # Errors
+    ///
+    /// The same as for [`interfaces`].
+    pub fn interface(&self, domain: &str, number: usize) -> Result<Option<String>, String> {
+        let mut answers = self.0.borrow_mut();
+        let answer = answers.entry(domain.into());
+        let cards = answer.or_insert_with(|| interfaces(domain)).as_ref();
+        cards
+            .map(|cards| cards.get(number - 1).cloned().flatten())
+            .map_err(String::clone)
+    }
 }
 
 /// The interfaces that cards have, as far as libvirt has told.
@@ -107,7 +128,7 @@ struct Question {
 struct Answer {
     round: u64,
     domain: String,
-    interfaces: Result<Interfaces, String>,
+    interfaces: Result<CardInterfaces, String>,
 }
 
 impl Cards {
@@ -137,13 +158,22 @@ impl Cards {
         }
     }
 
+    /// Takes what libvirt has answered at the start.
+    pub fn learn_all(&mut self, asked: Asked, is_there: impl Fn(&str) -> bool) {
+        for (domain, answer) in asked.0.into_inner() {
+            if let Ok(interfaces) = answer {
+                self.learn(&domain, &interfaces, &is_there);
+            }
+        }
+    }
+
     /// Takes what libvirt has told of a domain. Returns whether anything is new. An interface that is
     /// not there does not count: libvirt notices later than the kernel that a domain has ended, and
     /// the next interface of that name may be another's.
-    pub fn learn(
+    fn learn(
         &mut self,
         domain: &str,
-        interfaces: &Interfaces,
+        interfaces: &CardInterfaces,
         is_there: impl Fn(&str) -> bool,
     ) -> bool {
         let mut is_new = false;
@@ -277,9 +307,9 @@ mod tests {
                     tap-3       ethernet -         virtio   52:54:00:12:34:58\n\n";
         assert_eq!(parse(text), [one("vnet0"), None, one("tap-3")]);
         let none = " Interface   Type   Source   Model   MAC\n----------------------\n\n";
-        assert_eq!(parse(none), Interfaces::new());
+        assert_eq!(parse(none), CardInterfaces::new());
         for wrong in ["", "\n", "error: no", "- - -\nvnet0"] {
-            assert_eq!(parse(wrong), Interfaces::new(), "{wrong:?}");
+            assert_eq!(parse(wrong), CardInterfaces::new(), "{wrong:?}");
         }
     }
 

@@ -13,9 +13,10 @@ use clap::Parser as _;
 use laxity_bandwidth::agreements::{Port, format_rate};
 use laxity_bandwidth::arguments::{Arguments, Command};
 use laxity_bandwidth::daemon::{self, Daemon};
+use laxity_bandwidth::libvirt::Asked;
 use laxity_bandwidth::linux::Links;
 use laxity_bandwidth::report::{Snapshot, serve_metrics, serve_status};
-use laxity_bandwidth::{Agreements, Attachment, Claim, Sharing, agreements, allocate, libvirt};
+use laxity_bandwidth::{Agreements, Attachment, Claim, Sharing, agreements, allocate};
 use laxity_config::{FILE_BYTES_MAX, input};
 use laxity_daemon::{exit_code, listen, println, silent, start_log, watch};
 
@@ -53,8 +54,9 @@ fn check(file: &Path) -> Result<(), String> {
 fn dry_run(file: &Path) -> Result<(), String> {
     let links = Links::open().and_then(|mut links| links.all());
     let interfaces = links.map_err(|error| format!("cannot list the interfaces: {error}"))?;
-    let agreements = daemon::read(file, &interfaces, Some(&libvirt::interfaces))
-        .map_err(|error| error.to_string())?;
+    let asked = Asked::default();
+    let agreements =
+        daemon::read(file, &interfaces, Some(&asked)).map_err(|error| error.to_string())?;
     show(&agreements);
     println!("\nnothing was changed; `run` would do this:");
     println!(
@@ -63,8 +65,9 @@ fn dry_run(file: &Path) -> Result<(), String> {
     );
     let exists = |at: &Attachment| match at {
         Attachment::Interface(name) => interfaces.contains_key(name),
-        Attachment::Card { domain, number } => libvirt::interfaces(domain)
-            .is_ok_and(|cards| matches!(cards.get(number - 1), Some(Some(_)))),
+        Attachment::Card { domain, number } => {
+            matches!(asked.interface(domain, *number), Ok(Some(_)))
+        }
     };
     for holder in &agreements.holders {
         let missing = if exists(&holder.at) {
