@@ -4,12 +4,10 @@
 // The kernel's command line gives journal=delete or journal=wal, SQLite's two ways.
 
 #define _GNU_SOURCE
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "counts.h"
 #include "store.h"
@@ -99,17 +97,6 @@ uint64_t store(uint64_t count, uint64_t request)
     step(summary, count, request);
     step(commit, count, request);
     return 0;
-}
-
-// What the kernel has in its caches of the file system is forgotten.
-static void drop_caches(void)
-{
-    int file = open("/proc/sys/vm/drop_caches", O_WRONLY | O_CLOEXEC);
-
-    sync();
-    if (file < 0 || write(file, "3", 1) != 1)
-        fail("drop_caches");
-    close(file);
 }
 
 uint64_t wrong_in_store(uint64_t count)

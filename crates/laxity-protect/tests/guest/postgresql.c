@@ -5,7 +5,6 @@
 
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <libpq-fe.h>
 #include <signal.h>
 #include <stdio.h>
@@ -106,17 +105,6 @@ uint64_t store(uint64_t count, uint64_t request)
     snprintf(words, sizeof words, "SELECT add(%llu, %llu)", (unsigned long long)count,
              (unsigned long long)request);
     return number(words) != (int64_t)count;
-}
-
-// What the kernel has in its caches of the file system is forgotten.
-static void drop_caches(void)
-{
-    int file = open("/proc/sys/vm/drop_caches", O_WRONLY | O_CLOEXEC);
-
-    sync();
-    if (file < 0 || write(file, "3", 1) != 1)
-        fail("drop_caches");
-    close(file);
 }
 
 uint64_t wrong_in_store(uint64_t count)

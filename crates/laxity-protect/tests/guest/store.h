@@ -17,8 +17,10 @@ uint64_t store(uint64_t count, uint64_t request);
 // Returns how much was found wrong.
 uint64_t wrong_in_store(uint64_t count);
 
-// The guest has these for its store: `fail` ends it with a word about an error of the system, `pages` gives memory.
+// The guest has these for its store: `fail` ends it with a word about an error of the system, `pages` gives memory,
+// and after `drop_caches` the kernel has forgotten what its caches have of the file system.
 void fail(const char *what);
 void *pages(size_t how_many);
+void drop_caches(void);
 
 #endif
