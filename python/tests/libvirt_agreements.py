@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import libvirt_host
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -30,16 +32,19 @@ LINKS = (
     "set up0 master br0",
     *(f"set {name} up" for name in ("br0", "up0", "far")),
 )
-USERS = "root:x:0:0::/:/bin/sh\nlibvirt-qemu:x:64055:64055::/:/bin/false\n"
-GROUPS = "root:x:0:\nkvm:x:104:\nlibvirt-qemu:x:64055:\n"
-CONFIGURATION = """\
+CONFIGURATION = f"""\
+{libvirt_host.CONFIGURATION}
 user = "root"
 group = "root"
-security_driver = "none"
-namespaces = []
 cgroup_controllers = []
-stdio_handler = "file"
 """
+USER = 64056
+"""The daemon has no more than it needs."""
+AS_USER = (
+    *("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs"),
+    *("--inh-caps=-all,+net_admin,+bpf", "--ambient-caps=-all,+net_admin,+bpf"),
+    "--bounding-set=-all,+net_admin,+bpf",
+)
 
 
 def run(*words: str | Path) -> str:
@@ -61,21 +66,26 @@ def prepare() -> None:
     run("mount", "--rbind", "/dev", ROOT / "dev")
     run("mount", "-t", "proc", "proc", ROOT / "proc")
     run("mount", "-t", "sysfs", "sysfs", ROOT / "sys")
-    for place in ("etc/libvirt", "var/log/libvirt/qemu", "var/cache/libvirt", "var/lib/libvirt"):
+    for place in libvirt_host.DIRECTORIES:
         (ROOT / place).mkdir(parents=True)
+    (ROOT / "run/laxity-bandwidth").mkdir()
+    os.chown(ROOT / "run/laxity-bandwidth", USER, USER)
     (ROOT / "var/run").symlink_to("/run")
-    (ROOT / "etc/passwd").write_text(USERS)
-    (ROOT / "etc/group").write_text(GROUPS)
+    (ROOT / "etc/passwd").write_text(f"{libvirt_host.USERS}laxity:x:{USER}:{USER}::/:/bin/false\n")
+    (ROOT / "etc/group").write_text(f"{libvirt_host.GROUPS}laxity:x:{USER}:\n")
     (ROOT / "etc/libvirt/qemu.conf").write_text(CONFIGURATION)
+    # Without D-Bus libvirt has nobody to ask whether it may answer a user.
+    (ROOT / "etc/libvirt/libvirtd.conf").write_text('auth_unix_ro = "none"\n')
     for file in HERE.glob("*.*"):
         shutil.copy(file, ROOT / "srv")
-    for program in (PROGRAM, Path(shutil.which("timeout") or "timeout")):
+    for program in (PROGRAM, *map(shutil.which, ("timeout", "setpriv"))):
+        assert program is not None
         shutil.copy(program, ROOT / "srv")
     os.environ["PATH"] += ":/srv"
 
 
 def tried(file: str) -> tuple[int, str]:
-    words = inside("laxity-bandwidth", "run", f"/srv/{file}", "--dry-run")
+    words = inside(*AS_USER, "laxity-bandwidth", "run", f"/srv/{file}", "--dry-run")
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
@@ -119,14 +129,14 @@ def stop() -> None:
 
 def main() -> None:
     prepare()
-    start_daemon("libvirtd", "--config", "/dev/null")
+    start_daemon("libvirtd", "--config", "/etc/libvirt/libvirtd.conf")
     version = inside("virsh", "version")
     while subprocess.run(version, capture_output=True, check=False).returncode != 0:
         check_daemons()
         time.sleep(0.1)
     run(*inside("virsh", "define", "/srv/domain.xml"))
     told: dict[str, Any] = {name: tried(f"{name}.toml") for name in ("strict", "unknown")}
-    words = ("laxity-bandwidth", "run", "/srv/agreements.toml", "--socket", SOCKET)
+    words = (*AS_USER, "laxity-bandwidth", "run", "/srv/agreements.toml", "--socket", SOCKET)
     daemon = start_daemon(*words)
     told["before"] = holder(lambda _: True)
     told["first"] = start()

@@ -27,24 +27,29 @@ LEFT_OUT = (
 )
 """What takes memory and time, and is not needed."""
 
-SCRIPT = """\
-mkdir -p /etc/libvirt /run /root /var/log/libvirt/qemu /var/cache/libvirt /var/lib/libvirt
+DIRECTORIES = ("etc/libvirt", "var/log/libvirt/qemu", "var/cache/libvirt", "var/lib/libvirt")
+USERS = "root:x:0:0::/:/bin/sh\nlibvirt-qemu:x:64055:104::/var/lib/libvirt:/bin/false\n"
+GROUPS = "root:x:0:\nkvm:x:104:\nlibvirt-qemu:x:64055:\n"
+CONFIGURATION = """\
+security_driver = "none"
+namespaces = []
+stdio_handler = "file"
+"""
+"""What libvirt's driver for QEMU needs on a host without systemd and AppArmor."""
+
+SCRIPT = f"""\
+mkdir -p /run {" ".join(f"/{name}" for name in DIRECTORIES)}
 ln -sfn /run /var/run
-echo 'root:x:0:0::/root:/bin/sh
-libvirt-qemu:x:64055:104::/var/lib/libvirt:/bin/false' >/etc/passwd
-echo 'root:x:0:
-kvm:x:104:
-libvirt-qemu:x:64055:' >/etc/group
+echo '{USERS}' >/etc/passwd
+echo '{GROUPS}' >/etc/group
 hostname host
 echo '127.0.0.1 host' >/etc/hosts
-echo 'security_driver = "none"
-namespaces = []
-stdio_handler = "file"' >/etc/libvirt/qemu.conf
+echo '{CONFIGURATION}' >/etc/libvirt/qemu.conf
 chown root:kvm /dev/kvm
 chmod 660 /dev/kvm
 PATH=$PATH:/usr/bin:/usr/sbin:/sbin
 """
-"""Makes of such a host one on which `libvirtd` starts; the rest of a plan follows."""
+"""Makes of the emulated host one on which `libvirtd` starts; the rest of a plan follows."""
 
 
 def root() -> Path:
