@@ -1,20 +1,28 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Preloaded into QEMU where its time counts instructions (-icount sleep=off), so that a run repeats
- * on a busy computer, too.
+ * on a busy computer, too. Two things depend on the computer's speed without it.
  *
- * While all processors halt, QEMU's main loop moves the time on to the next timer. It looks whether
- * they halt whenever something wakes it, which every timer does. A processor that halts says so
- * before its thread has counted the instructions that it has executed since it was last asked. A
- * main loop that looks in between, some microseconds if nothing takes the CPU away from that
- * thread, adds what it should, and the instructions are added on top: the timer is late by them.
+ * Halted processors. While all processors halt, QEMU's main loop moves the time on to the next
+ * timer. It looks whether they halt whenever something wakes it, which every timer does. A
+ * processor that halts says so before its thread has counted the instructions that it has executed
+ * since it was last asked. A main loop that looks in between, some microseconds if nothing takes
+ * the CPU away from that thread, adds what it should, and the instructions are added on top: the
+ * timer is late by them.
  *
  * Here the main loop gets QEMU's big lock only while the thread of the processors waits, which it
  * does with everything counted. Nothing else is for the main loop to do on a machine without disks
  * and networks, until the machine is turned off.
  *
- * Built for QEMU 7.2, which calls the C library for both: the thread waits for a condition with the
- * big lock, the first that the main thread waits with, too.
+ * Translated addresses. QEMU keeps them in a table, as a processor does in its TLB. At each flush
+ * it looks at the clock, and may make the table smaller if few entries were used in the last
+ * 100 ms. A guest that changes a translation before it flushes the old one sees which of the two
+ * is in use, such as by a page fault that it takes or does not take; this depends on the table's
+ * size. Here the clock moves on by the same time whenever a thread looks at it.
+ *
+ * Built for QEMU 7.2, which calls the C library for all of it: the thread waits for a condition
+ * with the big lock, the first that the main thread waits with, too; only flushes ask
+ * gettimeofday.
  */
 #include <dlfcn.h>
 #include <linux/futex.h>
@@ -23,6 +31,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -31,6 +40,9 @@
  * and does not wait before it is done. The second ends what neither waits nor executes. */
 #define PATIENCE_CPU_S 60
 #define PATIENCE_S 1200
+/* Between flushes of a guest that is busy, so that the table grows and shrinks about as it does by
+ * the clock. */
+#define LOOK_US 1000
 
 typedef int wait_function(pthread_cond_t *, pthread_mutex_t *);
 typedef int lock_function(pthread_mutex_t *);
@@ -102,4 +114,14 @@ int pthread_mutex_lock(pthread_mutex_t *mutex)
         next_unlock(mutex);
         await_waiting();
     }
+}
+
+int gettimeofday(struct timeval *restrict now, void *restrict zone)
+{
+    static _Thread_local struct timeval last;
+    static const struct timeval look = {.tv_usec = LOOK_US};
+    (void)zone;
+    timeradd(&last, &look, &last);
+    *now = last;
+    return 0;
 }
