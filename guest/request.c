@@ -83,6 +83,7 @@ static bool parse_task(struct slice text, unsigned number, unsigned vcpus,
     *task = (struct task_request){
         .cost_ns = values[0],
         .period_ns = values[1],
+        .deadline_ns = values[2],
         .offset_ns = values[3],
         .vcpu = (unsigned)values[4],
     };

@@ -28,6 +28,7 @@ __attribute__((format(printf, 2, 3))) bool fail(struct failure *failure, const c
 struct task_request {
     int64_t cost_ns;
     int64_t period_ns;
+    int64_t deadline_ns; /* makes no difference to how a guest runs its jobs */
     int64_t offset_ns;
     unsigned vcpu;
 };
@@ -43,10 +44,7 @@ struct run_request {
     int64_t duration_ns;
 };
 
-/*
- * "cost_ns,period_ns,deadline_ns,offset_ns,vcpu;...", or "" for no task. The deadline is checked
- * and not kept: a guest runs its jobs whether or not they are late.
- */
+/* "cost_ns,period_ns,deadline_ns,offset_ns,vcpu;...", or "" for no task. */
 bool parse_tasks(const char *text, unsigned vcpus, struct task_list *list, struct failure *failure);
 
 /* "NAME START_REALTIME_NS DURATION_NS" */

@@ -10,9 +10,6 @@
 #define LAXITY_EMBEDDER_HEADER "embedder.h"
 #include <laxity/policy.h>
 
-/* Guests have no way to tell anything here, so that no servers lend. */
-#define SERVER_LENDS(instance_) ((void)(instance_), false)
-
 #include "loops.h"
 
 /* The verifier checks a function of its own unit anew in each that calls it. The heaps' functions,
@@ -282,6 +279,14 @@ uint64_t policy_event(uint64_t instance, uint64_t vcpu, int64_t now)
 {
     if (POLICY_DO(event))
         POLICY_DO(event)(instance_at(instance), vcpu_at(vcpu), now);
+    return 0;
+}
+
+uint64_t policy_tell(uint64_t instance, uint64_t vcpu, int64_t deadline_ns, int64_t order,
+                     int64_t now)
+{
+    if (POLICY_DO(tell))
+        POLICY_DO(tell)(instance_at(instance), vcpu_at(vcpu), deadline_ns, order, now);
     return 0;
 }
 

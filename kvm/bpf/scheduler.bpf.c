@@ -125,6 +125,8 @@ uint64_t policy_set_affinity(uint64_t vcpu, uint64_t affinity);
 uint64_t policy_move(uint64_t instance, uint64_t vcpu, int64_t now);
 uint64_t policy_yield(uint64_t instance, uint64_t vcpu, int64_t now);
 uint64_t policy_event(uint64_t instance, uint64_t vcpu, int64_t now);
+uint64_t policy_tell(uint64_t instance, uint64_t vcpu, int64_t deadline_ns, int64_t order,
+                     int64_t now);
 uint64_t policy_timer(uint64_t instance, uint64_t cpu, int64_t now);
 uint64_t policy_account(uint64_t instance, int64_t now);
 uint64_t policy_schedule(uint64_t instance, uint64_t cpu, int64_t now);
@@ -850,6 +852,8 @@ static uint64_t serve(uint64_t operation, uint64_t object, uint64_t argument, in
         return policy_yield(state.instance, object, now);
     case SCX_EVENT:
         return policy_event(state.instance, object, now);
+    case SCX_TELL:
+        return policy_tell(state.instance, object, (int64_t)argument, (int64_t)argument, now);
     case SCX_TIMER:
         return policy_timer(state.instance, argument, now);
     case SCX_ACCOUNT:
@@ -861,6 +865,32 @@ static uint64_t serve(uint64_t operation, uint64_t object, uint64_t argument, in
     default:
         return ~0ull;
     }
+}
+
+/* A guest tells what its VCPU works on. It is loaded only for policies that go by it. */
+SEC("tp_btf/kvm_hypercall")
+int BPF_PROG(on_hypercall, unsigned long number, unsigned long left_ns, unsigned long order)
+{
+    uint64_t vcpu;
+    unsigned long flags;
+    int64_t now, deadline_ns = (int64_t)left_ns;
+
+    USES_ARENA();
+    if (number != SCX_HYPERCALL)
+        return 0;
+    bpf_local_irq_save(&flags);
+    vcpu = vcpu_of(bpf_get_current_task_btf());
+    if (vcpu && lock()) {
+        now = now_of_policy();
+        deadline_ns = deadline_ns < NEVER - now ? deadline_ns + now : NEVER;
+        if (order == 1ul << 63)
+            order++; /* nothing comes before the least that a policy takes */
+        policy_tell(state.instance, vcpu, deadline_ns, (int64_t)order, now);
+        settle();
+        unlock();
+    }
+    bpf_local_irq_restore(&flags);
+    return 0;
 }
 
 /* The loader's calls, and those of tests, which attach nothing. */

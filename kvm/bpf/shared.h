@@ -60,6 +60,12 @@ struct scx_vcpu {
     int64_t owed_ns;   /* what it ran beyond the decision that took it off */
 };
 
+/* A hypercall by which a guest tells what its VCPU works on from now on: this number, the time left
+ * to the deadline in ns (LAXITY_NEVER: it has none), and the order among the guest's work. KVM
+ * knows no such hypercall, and gives an error back, which means nothing: the guest cannot know who
+ * listens. */
+#define SCX_HYPERCALL 0x1a717e11
+
 /* What is known of a thread that was named. */
 struct scx_thread {
     uint64_t vcpu;    /* its address in the arena */
@@ -105,6 +111,7 @@ enum scx_operation {
     SCX_SAVED, /* object: the VCPU, which another CPU may have from now on */
     SCX_YIELD, /* object: the VCPU */
     SCX_EVENT, /* object: the VCPU */
+    SCX_TELL,  /* object: the VCPU; argument: a deadline, also its order */
     SCX_TIMER, /* argument: the number of a CPU */
     SCX_ACCOUNT,
     SCX_STEAL,    /* argument: the number of a CPU; object: ns for which others had it in the turn

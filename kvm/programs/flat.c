@@ -13,6 +13,8 @@
 
 #include "work.h"
 
+#include "../bpf/shared.h"
+
 #include <stdbool.h>
 
 /* The speed is the least of some measurements of two lengths: what disturbs only adds. */
@@ -102,11 +104,60 @@ static uint64_t in_cycles(const struct flat_vcpu *vcpu, uint64_t ns)
     return low;
 }
 
+/* For up to a day, before the start or behind it. */
+static uint64_t in_ns(const struct flat_vcpu *vcpu, uint64_t count)
+{
+    bool is_before = (int64_t)count < 0;
+    uint64_t low = is_before ? -count : count, high, khz_ns = 1000000;
+    __asm__("mulq %3\n"
+            "divq %4"
+            : "+a"(low), "=&d"(high)
+            : "0"(low), "r"(khz_ns), "r"(vcpu->khz)
+            : "cc");
+    return is_before ? -low : low;
+}
+
 static uint64_t release(const struct flat_vcpu *vcpu, const struct flat_task *task)
 {
     if (task->completed == task->jobs)
         return NEVER;
     return vcpu->start + in_cycles(vcpu, task->first_ns + task->completed * task->period_ns);
+}
+
+/* The time that is left from now on, below 0 if it is over. */
+static int64_t left_ns(const struct flat_vcpu *vcpu, uint64_t from_start_ns)
+{
+    return (int64_t)(from_start_ns - in_ns(vcpu, cycles() - vcpu->start));
+}
+
+/* Tells the host on what the VCPU works from now on, if that is something else: the running job, or
+ * the one for which it will wake. */
+static void tell_work(struct flat_vcpu *vcpu)
+{
+    uint32_t next = vcpu->level, job = 0;
+    int64_t deadline_ns = INT64_MAX, order = INT64_MAX;
+    if (!vcpu->tells)
+        return;
+    if (next == vcpu->count && !vcpu->cpu_bound)
+        for (uint32_t i = vcpu->count; i-- > 0;)
+            if (vcpu->next[i] != NEVER &&
+                (next == vcpu->count || vcpu->next[i] <= vcpu->next[next]))
+                next = i;
+    if (next < vcpu->count)
+        job = vcpu->tasks[next].completed;
+    if (next == vcpu->told_task && job == vcpu->told_job)
+        return;
+    vcpu->told_task = next;
+    vcpu->told_job = job;
+    if (next < vcpu->count) {
+        const struct flat_task *task = &vcpu->tasks[next];
+        order = next;
+        deadline_ns = left_ns(vcpu, task->first_ns + job * task->period_ns + task->deadline_ns);
+    }
+    __asm__ volatile("vmmcall"
+                     : "=a"(job)
+                     : "a"(SCX_HYPERCALL), "b"(deadline_ns), "c"(order)
+                     : "memory");
 }
 
 /* The timer, for the next release that is more urgent than what runs, or the end. */
@@ -137,6 +188,7 @@ static void serve(struct flat_vcpu *vcpu)
         struct flat_task *task = &vcpu->tasks[due];
         vcpu->level = due;
         arm(vcpu);
+        tell_work(vcpu);
         __asm__ volatile("sti" ::: "memory");
         bool is_complete = work(task->iterations, vcpu->end);
         __asm__ volatile("cli" ::: "memory");
@@ -155,8 +207,10 @@ void timer_interrupt(void)
     vcpu->armed = NEVER;
     serve(vcpu);
     /* At the end nothing is armed: a time that has passed would interrupt for ever. */
-    if (cycles() < vcpu->end)
+    if (cycles() < vcpu->end) {
+        tell_work(vcpu);
         arm(vcpu);
+    }
 }
 
 void fault(uint64_t number)
@@ -254,7 +308,8 @@ __attribute__((section(".text.first"), used)) void run_vcpu(void)
 
     for (uint32_t i = 0; i < vcpu->count; i++)
         vcpu->next[i] = release(vcpu, &vcpu->tasks[i]);
-    vcpu->level = vcpu->count;
+    vcpu->level = vcpu->told_task = vcpu->count;
+    tell_work(vcpu);
     vcpu->armed = NEVER;
     uint64_t ready = cycles();
     vcpu->late = ready > vcpu->start ? ready - vcpu->start : 0;
@@ -265,6 +320,7 @@ __attribute__((section(".text.first"), used)) void run_vcpu(void)
         serve(vcpu);
         if (cycles() >= vcpu->end)
             break;
+        tell_work(vcpu);
         arm(vcpu);
         if (vcpu->cpu_bound) {
             __asm__ volatile("sti" ::: "memory");

@@ -35,6 +35,7 @@
 struct flat_task {
     uint64_t first_ns; /* of the first release, from the start */
     uint64_t period_ns;
+    uint64_t deadline_ns; /* from each release */
     uint64_t iterations;
     uint32_t jobs;
     uint32_t completed;
@@ -49,6 +50,7 @@ struct flat_vcpu {
     uint64_t end;
     uint32_t count;
     uint32_t cpu_bound;
+    uint32_t tells; /* whether it tells the host on what it works, by hypercalls */
     struct flat_task tasks[FLAT_TASKS_MAX]; /* by priority, the highest first */
 
     /* What the guest writes. */
@@ -59,7 +61,8 @@ struct flat_vcpu {
     /* The guest's own. */
     uint64_t next[FLAT_TASKS_MAX]; /* the next release of each task */
     uint64_t armed;
-    uint32_t level; /* the running task, or `count` */
+    uint32_t level;               /* the running task, or `count` */
+    uint32_t told_task, told_job; /* on what it works as it told last; `count`: nothing */
     uint8_t stack[FLAT_STACK_BYTES] __attribute__((aligned(16)));
 };
 

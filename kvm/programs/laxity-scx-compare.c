@@ -245,6 +245,10 @@ static uint64_t serve(struct side *side, enum scx_operation operation, void *obj
         if (policy->event)
             policy->event(instance, vcpu, now_ns);
         return 0;
+    case SCX_TELL:
+        if (policy->tell)
+            policy->tell(instance, vcpu, (int64_t)argument, (int64_t)argument, now_ns);
+        return 0;
     case SCX_TIMER:
         arm_timer(instance, (uint32_t)argument, LAXITY_NEVER);
         policy->timer(instance, instance->cpu[argument], now_ns);
@@ -510,6 +514,13 @@ static void decide(unsigned cpu)
     last_cpu[thread - 1] = cpu;
 }
 
+/* The guest of a VCPU works on something else, which has a deadline or none, perhaps a past one. */
+static void work_on(unsigned vcpu)
+{
+    int64_t deadline_ns = one_in(6) ? LAXITY_NEVER : now_ns + (int64_t)below(20000000) - 2000000;
+    tell_of_vcpu(SCX_TELL, vcpu, (uint64_t)deadline_ns);
+}
+
 static void happen(void)
 {
     unsigned number = (unsigned)below(vcpu_count), place = (unsigned)below(cpu_count);
@@ -526,6 +537,8 @@ static void happen(void)
         tell_of_cpu(SCX_ACCOUNT, place);
     else if ((kicked || cpu->until_ns <= now_ns) && !one_in(8))
         decide(place);
+    else if (scx.policy->tell && one_in(4))
+        work_on(number);
     else if (one_in(40))
         change();
     else if (one_in(20))

@@ -76,6 +76,7 @@ static struct named_vcpu vcpus[VCPUS_MAX];
 static size_t vcpu_count;
 static struct laxity_parameters *scratch; /* in the arena, for calls */
 static struct bpf_link *attached;         /* NULL: it does not schedule yet */
+static struct bpf_link *listening;        /* NULL: guests' hypercalls are not followed */
 static FILE *answers;
 static jmp_buf next_order;
 
@@ -403,6 +404,15 @@ static void take_patience(struct scx *scx)
     scx->state->patience_ns = (int64_t)patience_ns;
 }
 
+/* What guests tell by hypercalls reaches the policy from now on. */
+static void listen_to_guests(const struct scx *scx)
+{
+    struct bpf_program *program = bpf_object__find_program_by_name(scx->object, SCX_ON_HYPERCALL);
+    listening = program ? bpf_program__attach(program) : NULL;
+    if (!listening)
+        quit("the hypercalls of guests cannot be followed: %s", strerror(errno));
+}
+
 static void attach(struct scx *scx)
 {
     struct bpf_map *map = bpf_object__find_map_by_name(scx->object, "scheduler");
@@ -412,6 +422,8 @@ static void attach(struct scx *scx)
     attached = map ? bpf_map__attach_struct_ops(map) : NULL;
     if (!attached)
         quit("the kernel does not take the scheduler: %s", strerror(errno));
+    if (scx->policy->tell)
+        listen_to_guests(scx);
     fprintf(answers, "state scheduling\n");
 }
 
@@ -529,6 +541,7 @@ int main(int count, char **words)
     scratch = scx_allocate(&scx, sizeof *scratch);
     take_orders(&scx, stdin);
     uint64_t exit_kind = scx.state->exit_kind;
+    bpf_link__destroy(listening);
     bpf_link__destroy(attached);
     say_done(&scx, exit_kind);
     return 0;

@@ -8,6 +8,7 @@
  *
  *   tasks TEXT               what runs, see request.h; none without
  *   cpu_bound 0|1            whether every VCPU has an endless loop below the tasks; 0 without
+ *   tells 0|1                whether VCPUs tell the host's policy on what they work; 0 without
  *   thread VCPU CPU,... other NICE
  *   thread VCPU CPU,... fifo PRIORITY
  *   thread VCPU CPU,... deadline BUDGET_NS DEADLINE_NS PERIOD_NS RECLAIM
@@ -421,7 +422,7 @@ static void parse_thread(const char *text)
 
 struct orders {
     struct task_list list;
-    bool cpu_bound;
+    bool cpu_bound, tells;
     struct run_request run;
 };
 
@@ -442,12 +443,14 @@ static void read_orders(struct orders *orders)
             good = parse_tasks(text, machine.count, &orders->list, &failure);
         else if (!strncmp(line, "cpu_bound ", 10))
             good = parse_flag("cpu_bound", text, &orders->cpu_bound, &failure);
+        else if (!strncmp(line, "tells ", 6))
+            good = parse_flag("tells", text, &orders->tells, &failure);
         else if (!strncmp(line, "thread ", 7))
             parse_thread(text);
         else if (!strncmp(line, "run ", 4))
             good = has_run = parse_run(text, &orders->run, &failure);
         else
-            quit("\"%s\" must begin with tasks, cpu_bound, thread or run", line);
+            quit("\"%s\" must begin with tasks, cpu_bound, tells, thread or run", line);
         if (!good)
             quit("%s", failure.text);
     }
@@ -476,6 +479,7 @@ static void write_orders(const struct orders *orders)
         guest->start = start;
         guest->end = start + in_cycles(orders->run.duration_ns);
         guest->cpu_bound = orders->cpu_bound;
+        guest->tells = orders->tells;
     }
     for (unsigned i = 0; i < list->count; i++) {
         const struct task_request *task = &list->tasks[i];
@@ -499,6 +503,7 @@ static void write_orders(const struct orders *orders)
         *places[i] = (struct flat_task){
             .first_ns = (uint64_t)task->offset_ns,
             .period_ns = (uint64_t)task->period_ns,
+            .deadline_ns = (uint64_t)task->deadline_ns,
             .iterations = (uint64_t)((unsigned __int128)in_cycles(task->cost_ns - job_ns) *
                                      guest->span_iterations / guest->span_cycles),
             .jobs = (uint32_t)jobs,

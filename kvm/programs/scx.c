@@ -51,6 +51,14 @@ static struct bpf_map *find_map(const struct scx *scx, const char *name)
     return map;
 }
 
+/* Leaves out what follows guests' hypercalls, which takes a kernel with KVM. */
+static void leave_hypercalls(struct bpf_object *object)
+{
+    struct bpf_program *program = bpf_object__find_program_by_name(object, SCX_ON_HYPERCALL);
+    if (program)
+        bpf_program__set_autoload(program, false);
+}
+
 /* Leaves out what takes a kernel with sched_ext. */
 static void keep_calls(struct bpf_object *object)
 {
@@ -74,6 +82,8 @@ void scx_load(struct scx *scx, const char *object, const char *policy, bool only
         quit("%s cannot be read: %s", object, strerror(errno));
     if (only_calls)
         keep_calls(scx->object);
+    if (only_calls || !scx->policy->tell)
+        leave_hypercalls(scx->object);
     int error = bpf_object__load(scx->object);
     if (error)
         quit("the kernel refuses %s: %s", object, strerror(-error));

@@ -10,6 +10,9 @@
 /* Prints a line that begins with "state error", and ends the program. */
 void quit(const char *form, ...) __attribute__((format(printf, 1, 2), noreturn));
 
+/* The program that follows guests' hypercalls, loaded for policies that make something of them. */
+#define SCX_ON_HYPERCALL "on_hypercall"
+
 struct scx {
     struct bpf_object *object;
     const struct laxity_policy *policy; /* as it is built for this processor: sizes of blocks */

@@ -35,9 +35,12 @@
 #include "budget.h"
 #include "list.h"
 
-/* Whether the servers of an instance lend. */
-#ifndef SERVER_LENDS
+/* Whether the servers of an instance lend, and what guests tell makes a difference. */
+#ifdef SERVER_LENDS
+#define SERVER_TELL server_tell
+#else
 #define SERVER_LENDS(instance_) ((void)(instance_), false)
+#define SERVER_TELL NULL
 #endif
 
 /* How long a VCPU runs on extra time when others wait for extra time too. */
@@ -345,9 +348,9 @@ static inline int64_t server_lead_to_serve(const struct server_vcpu *vcpu)
 {
     int64_t sum_ns = 0;
 
-    for (uint32_t place = 0; place < vcpu->lead_count; place++)
-        if (!vcpu->is_urgent || vcpu->lead[place].order <= vcpu->order)
-            sum_ns += vcpu->lead[place].ns;
+    for (uint32_t left = vcpu->lead_count; left; left--)
+        if (!vcpu->is_urgent || vcpu->lead[left - 1].order <= vcpu->order)
+            sum_ns += vcpu->lead[left - 1].ns;
     return sum_ns;
 }
 
@@ -355,22 +358,24 @@ static inline int64_t server_lead_to_serve(const struct server_vcpu *vcpu)
  * how long it served. */
 static inline int64_t server_serve_lead(struct server_vcpu *vcpu, int64_t order_max, int64_t for_ns)
 {
+    struct server_lead *lead = vcpu->lead, *to = lead;
     int64_t rest_ns = for_ns;
-    uint32_t served = 0;
+    uint32_t left = vcpu->lead_count;
 
-    while (rest_ns > 0 && served < vcpu->lead_count && vcpu->lead[served].order <= order_max) {
-        struct server_lead *lead = &vcpu->lead[served];
+    while (rest_ns > 0 && left && lead->order <= order_max) {
         int64_t ns = lead->ns < rest_ns ? lead->ns : rest_ns;
 
         lead->ns -= ns;
         rest_ns -= ns;
-        if (!lead->ns)
-            served++;
+        if (lead->ns)
+            break;
+        lead++;
+        left--;
     }
-    if (served) {
-        vcpu->lead_count -= served;
-        for (uint32_t place = 0; place < vcpu->lead_count; place++)
-            vcpu->lead[place] = vcpu->lead[place + served];
+    if (left != vcpu->lead_count) {
+        vcpu->lead_count = left;
+        for (; left; left--)
+            *to++ = *lead++;
     }
     return for_ns - rest_ns;
 }
@@ -390,8 +395,8 @@ static inline void server_forgive_lead(struct server_vcpu *vcpu)
 {
     int64_t beyond_ns = -SERVER_LEAD_BUDGETS_MAX * vcpu->vcpu.parameters.budget_ns;
 
-    for (uint32_t place = 0; place < vcpu->lead_count; place++)
-        beyond_ns += vcpu->lead[place].ns;
+    for (uint32_t left = vcpu->lead_count; left; left--)
+        beyond_ns += vcpu->lead[left - 1].ns;
     while (beyond_ns > 0) {
         struct server_lead *last = &vcpu->lead[vcpu->lead_count - 1];
         int64_t ns = last->ns < beyond_ns ? last->ns : beyond_ns;
@@ -406,12 +411,12 @@ static inline void server_forgive_lead(struct server_vcpu *vcpu)
 /* The VCPU did work that its server has not served. Work without a deadline makes no lead. */
 static inline void server_gain_lead(struct server_vcpu *vcpu, int64_t ns)
 {
-    uint32_t place = 0;
+    uint32_t place = vcpu->lead_count;
 
     if (vcpu->told_ns == LAXITY_NEVER || ns <= 0)
         return;
-    while (place < vcpu->lead_count && vcpu->lead[place].order < vcpu->order)
-        place++;
+    while (place && vcpu->lead[place - 1].order >= vcpu->order)
+        place--;
     if (place == vcpu->lead_count || vcpu->lead[place].order != vcpu->order) {
         for (uint32_t behind = vcpu->lead_count++; behind > place; behind--)
             vcpu->lead[behind] = vcpu->lead[behind - 1];
@@ -885,6 +890,6 @@ static inline void server_set_extratime(const struct laxity_instance *instance,
     .remove_vcpu = server_remove_vcpu, .move_vcpu = server_move_vcpu, .wake = server_wake,       \
     .sleep = server_sleep, .yield = server_yield, .schedule = server_schedule,                   \
     .timer = server_timer, .set_settings = server_set_settings, .set_domain = server_set_domain, \
-    .dump = server_dump
+    .tell = SERVER_TELL, .dump = server_dump
 
 #endif

@@ -2,8 +2,7 @@
 /*
  * Sporadic server: a fixed-priority server whose used budget is replenished one period after its
  * use began (RT-Xen, EMSOFT 2011, section 4.2, after Stanovich and others, RTAS 2010;
- * docs/explanation/policies.md has the rules). Lending servers are sporadic servers in the
- * background (server.h, "Lending"). Neither can be switched into the other while VCPUs run.
+ * docs/explanation/policies.md has the rules).
  *
  * Every run on budget, from the decision that chose the VCPU to the one that chose another, or to
  * the end of its budget, registers one replenishment of just what it used, for one period after the
@@ -38,9 +37,6 @@
  */
 #include <laxity/policy.h>
 
-#ifndef SERVER_LENDS
-#define SERVER_LENDS(instance_) ((instance_)->policy == &laxity_lending)
-#endif
 #include "server.h"
 
 /* Several ticks of a guest's kernel, and few enough of a small budget. */
@@ -260,11 +256,9 @@ static enum laxity_error sporadic_set_vcpu(struct laxity_instance *instance,
     return LAXITY_OK;
 }
 
-#define SPORADIC_OPERATIONS                                                          \
-    SERVER_OPERATIONS, .add_vcpu = sporadic_add_vcpu, .set_vcpu = sporadic_set_vcpu, \
-                       .become = server_become
-
-const struct laxity_policy laxity_sporadic = {SPORADIC_OPERATIONS};
-#ifndef SERVER_IS_GLOBAL
-const struct laxity_policy laxity_lending = {SPORADIC_OPERATIONS, .tell = server_tell};
-#endif
+const struct laxity_policy laxity_sporadic = {
+    SERVER_OPERATIONS,
+    .add_vcpu = sporadic_add_vcpu,
+    .set_vcpu = sporadic_set_vcpu,
+    .become = server_become,
+};

@@ -27,6 +27,8 @@ class Policy:
     """Where it runs."""
     own_of: str | None
     """The substrate whose own scheduler it is a model of; None for Laxity's policies."""
+    listens: bool
+    """Whether it makes something of the deadlines that guests tell."""
     parameters: tuple[str, ...]
     """The names of the parameters that it uses."""
     about: str

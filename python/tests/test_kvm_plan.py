@@ -88,6 +88,12 @@ def test_a_policy_of_ours_gets_settings_and_parameters() -> None:
     assert "parameters control budget=3000000 period=10000000 extratime=0" in lines
     assert "order batch-jobs thread 0 0 ext" in lines
     assert "begin control 0" in lines
+    assert "order control tells 1" not in lines
+
+
+def test_guests_tell_a_policy_that_listens() -> None:
+    lines = plan("host.policy=lending").script().splitlines()
+    assert lines.count("order control tells 1") == 1
 
 
 def test_a_policy_of_ours_has_several_cpus() -> None:

@@ -88,7 +88,7 @@ WHEN = {
     "arinc653": "Take it where nothing that one guest does may change what another one sees, and "
     "idle time is no concern.",
     "lending": "Take it for guests that tell their deadlines: guarantees as under sporadic, and "
-    "few misses where the CPU is nearly full. It runs in the simulator only.",
+    "few misses where the CPU is nearly full.",
 }
 
 

@@ -186,6 +186,12 @@ impl Drop for Instance {
     }
 }
 
+/// Whether the policy makes something of the deadlines that guests tell.
+pub fn listens(policy: Policy) -> bool {
+    // SAFETY: a constant table of the C side.
+    unsafe { (*table(policy)).tell.is_some() }
+}
+
 fn table(policy: Policy) -> *const ffi::Policy {
     #[cfg(feature = "replaceable")]
     let tables = replaced::tables();
@@ -370,12 +376,6 @@ impl Instance {
                 event(self.instance, vcpu, now);
             }
         }
-    }
-
-    /// Whether the policy makes something of the deadlines that guests tell.
-    pub fn listens(&self) -> bool {
-        // SAFETY: a constant table of the C side.
-        unsafe { (*self.table).tell.is_some() }
     }
 
     /// The guest tells on what the VCPU works from now on: when that must be done ([`NEVER`]: it has no

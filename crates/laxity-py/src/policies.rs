@@ -14,6 +14,7 @@ pub fn policies() -> String {
             "switch_group": policy.switch_group(),
             "substrates": policy.substrates().iter().map(|each| each.name()).collect::<Vec<_>>(),
             "own_of": policy.own_of().map(|substrate| substrate.name()),
+            "listens": laxity_policy::listens(policy),
             "parameters": policy.parameters().iter().map(|each| each.facts().name).collect::<Vec<_>>(),
             "about": policy.about(),
         })

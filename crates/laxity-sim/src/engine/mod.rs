@@ -111,7 +111,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
     fn new(host: &'host Host, workloads: W, sink: S) -> Result<Self, Refused> {
         let mut policy = Instance::new(host.policy, &host.settings, host.cpus)?;
         policy.set_tracing(S::ENABLED);
-        let policy_listens = policy.listens();
+        let policy_listens = laxity_policy::listens(host.policy);
         let cpus = host.cpus as usize;
         let tasks = host.domains.iter().map(|domain| domain.tasks.len()).sum();
         let ticking = host.domains.iter().filter(|domain| domain.tick.is_some());

@@ -9,7 +9,7 @@ Pure: a plan is text, and what Linux cannot do with a host file is refused here,
     parameters NAME KEY=VALUE...       those of a domain under it
     begin NAME CPU...                  where each VCPU of a domain begins under it
     domain NAME VCPUS CPU.WEIGHT CPU.MAX CPU.MAX.BURST
-    order NAME tasks|cpu_bound|thread ...      what laxity-vmm takes
+    order NAME tasks|cpu_bound|tells|thread ...    what laxity-vmm takes
     window RUN DURATION_NS LEAD_NS MIB
 
 A domain is a control group, and a process with a thread for each VCPU. Names are those of the host
@@ -154,6 +154,8 @@ class Plan:
                 lines.append(f"begin {name} {begins}")
             lines.append(f"order {shlex.join([name, 'tasks', _tasks(domain)])}")
             lines.append(f"order {name} cpu_bound {int(domain['cpu_bound'])}")
+            if policy.listens:
+                lines.append(f"order {name} tells 1")
             lines += [
                 f"order {name} thread {number} {','.join(map(str, vcpu['affinity']))} "
                 f"{_scheduling(domain, host['policy'])}"
