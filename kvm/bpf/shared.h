@@ -2,7 +2,7 @@
 /*
  * What the scheduler in BPF and its loader, laxity-scx, share: memory of the arena, in which the
  * policy's blocks lie too, and the calls of the loader. Pointers into the arena are the same for
- * both.
+ * both. Guests share the number of a hypercall with it.
  */
 #ifndef LAXITY_SCX_SHARED_H
 #define LAXITY_SCX_SHARED_H

@@ -93,28 +93,27 @@ __attribute__((noinline)) static bool work(uint64_t iterations, uint64_t end)
     return true;
 }
 
-static uint64_t in_cycles(const struct flat_vcpu *vcpu, uint64_t ns)
+/* The product must be less than `over` times 2 to the power of 64. */
+static uint64_t scaled(uint64_t value, uint64_t times, uint64_t over)
 {
-    uint64_t low = ns, high, khz_ns = 1000000;
+    uint64_t low = value, high;
     __asm__("mulq %3\n"
             "divq %4"
             : "+a"(low), "=&d"(high)
-            : "0"(low), "r"(vcpu->khz), "r"(khz_ns)
+            : "0"(low), "r"(times), "r"(over)
             : "cc");
     return low;
 }
 
-/* For up to a day, before the start or behind it. */
-static uint64_t in_ns(const struct flat_vcpu *vcpu, uint64_t count)
+static uint64_t in_cycles(const struct flat_vcpu *vcpu, uint64_t ns)
 {
-    bool is_before = (int64_t)count < 0;
-    uint64_t low = is_before ? -count : count, high, khz_ns = 1000000;
-    __asm__("mulq %3\n"
-            "divq %4"
-            : "+a"(low), "=&d"(high)
-            : "0"(low), "r"(khz_ns), "r"(vcpu->khz)
-            : "cc");
-    return is_before ? -low : low;
+    return scaled(ns, vcpu->khz, 1000000);
+}
+
+static int64_t in_ns(const struct flat_vcpu *vcpu, int64_t count)
+{
+    int64_t ns = (int64_t)scaled((uint64_t)(count < 0 ? -count : count), 1000000, vcpu->khz);
+    return count < 0 ? -ns : ns;
 }
 
 static uint64_t release(const struct flat_vcpu *vcpu, const struct flat_task *task)
@@ -124,18 +123,13 @@ static uint64_t release(const struct flat_vcpu *vcpu, const struct flat_task *ta
     return vcpu->start + in_cycles(vcpu, task->first_ns + task->completed * task->period_ns);
 }
 
-/* The time that is left from now on, below 0 if it is over. */
-static int64_t left_ns(const struct flat_vcpu *vcpu, uint64_t from_start_ns)
-{
-    return (int64_t)(from_start_ns - in_ns(vcpu, cycles() - vcpu->start));
-}
-
 /* Tells the host on what the VCPU works from now on, if that is something else: the running job, or
  * the one for which it will wake. */
 static void tell_work(struct flat_vcpu *vcpu)
 {
     uint32_t next = vcpu->level, job = 0;
-    int64_t deadline_ns = INT64_MAX, order = INT64_MAX;
+    int64_t left_ns = INT64_MAX, order = INT64_MAX;
+    uint64_t error;
     if (!vcpu->tells)
         return;
     if (next == vcpu->count && !vcpu->cpu_bound)
@@ -151,12 +145,13 @@ static void tell_work(struct flat_vcpu *vcpu)
     vcpu->told_job = job;
     if (next < vcpu->count) {
         const struct flat_task *task = &vcpu->tasks[next];
+        uint64_t deadline_ns = task->first_ns + job * task->period_ns + task->deadline_ns;
         order = next;
-        deadline_ns = left_ns(vcpu, task->first_ns + job * task->period_ns + task->deadline_ns);
+        left_ns = (int64_t)deadline_ns - in_ns(vcpu, (int64_t)(cycles() - vcpu->start));
     }
     __asm__ volatile("vmmcall"
-                     : "=a"(job)
-                     : "a"(SCX_HYPERCALL), "b"(deadline_ns), "c"(order)
+                     : "=a"(error)
+                     : "a"(SCX_HYPERCALL), "b"(left_ns), "c"(order)
                      : "memory");
 }
 

@@ -224,6 +224,13 @@ def test_every_command_is_run_by_some_test(page: Path) -> None:
         assert block.needs in {"", "make", "root", "xen"}, block
 
 
+def test_the_hypercall_has_the_number_that_guests_are_told() -> None:
+    listened = (ROOT / "kvm/bpf/shared.h").read_text("utf-8")
+    told = (ROOT / "docs/how-to/kvm.md").read_text("utf-8")
+    (number,) = re.findall(r"#define SCX_HYPERCALL (0x\w+)", listened)
+    assert f"| `rax` | `{number}` |" in told
+
+
 def test_targets_are_parts_of_make_test() -> None:
     # `make demo` is run below, command by command, where nothing is made anew.
     parts = subprocess.run(

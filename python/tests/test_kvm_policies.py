@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from conftest import EXAMPLES
 from laxity import Host, tracefile
 from laxity.lab import kvm_image, kvm_policies, machine
 from laxity.lab.files import RESULTS
@@ -167,57 +168,24 @@ def test_several_cpus_keep_affinities(tmp_path: Path) -> None:
             assert all(len(cpus) == 1 for cpus in others)
 
 
-LENT = """\
-duration = "600 ms"
-seed = 1
-
-[host]
-cpus = 1
-policy = "lending"
-
-[[domain]]
-name = "control"
-budget = "600 us"
-period = "2 ms"
-priority = 1
-tasks = [
-    { name = "position", cost = "500 us", period = "5 ms" },
-    { name = "trajectory", cost = "1500 us", period = "20 ms" },
-]
-
-[[domain]]
-name = "busy"
-budget = "2 ms"
-period = "20 ms"
-priority = 2
-workload = { kind = "cpu-bound" }
-
-[[domain]]
-name = "vision"
-budget = "4 ms"
-period = "10 ms"
-priority = 3
-tasks = [{ name = "inspect", cost = "9 ms", period = "20 ms" }]
-"""
-
-
 def test_guests_that_tell_their_deadlines_are_lent_to(tmp_path: Path) -> None:
     """Free time goes to the earliest deadline under lending, and to the first priority otherwise.
 
-    vision needs more than its budget, and busy, which has no deadline, comes before it by priority.
+    vision needs more than its budget, and logging, which has no deadline, comes before it here.
     """
+    host = Host.load(EXAMPLES / "overload.toml")
+    changed = ("duration=600 ms", "domain.logging.priority=2", "domain.vision.priority=3")
+    extra = ("domain.logging.extratime=true", "domain.vision.extratime=true")
     hosts = {
-        "lending": Host.parse(LENT).resolve([]),
-        "sporadic": Host.parse(LENT).resolve(
-            ["host.policy=sporadic", "domain.busy.extratime=true", "domain.vision.extratime=true"]
-        ),
+        "lending": host.resolve([*changed, "host.policy=lending"]),
+        "sporadic": host.resolve([*changed, *extra, "host.policy=sporadic"]),
     }
     runs = boot_all(hosts, "repeatable", tmp_path / "out", print)
     for name, run in runs.items():
-        control, busy, vision = run.domains
+        control, vision, logging = run.domains
         assert (control.jobs, control.missed) == (150, 0)
         assert vision.jobs == 30
-        assert busy.cpu_ns >= 60_000_000 * 0.999
+        assert logging.cpu_ns >= 60_000_000 * 0.999
         if name == "lending":
             assert vision.missed == 0
             # What it was lent beyond its budget of 40 %.

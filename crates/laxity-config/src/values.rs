@@ -58,6 +58,20 @@ impl<'de> Deserialize<'de> for Name {
     }
 }
 
+impl JsonSchema for Name {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Name".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^[A-Za-z0-9._-]+$" })
+    }
+}
+
 /// Reads what is written as a string.
 ///
 /// # Errors
@@ -84,20 +98,6 @@ pub fn written<'de, D: Deserializer<'de>, T>(
     }
 
     deserializer.deserialize_any(Reader(expected, parse))
-}
-
-impl JsonSchema for Name {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Name".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^[A-Za-z0-9._-]+$" })
-    }
 }
 
 /// `true` or `false`.

@@ -1,21 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A machine without a system: halts, is woken by its timer, and tells when that was, again and
- * again, by the processor's counter, in hexadecimal on the serial line. Boots by Multiboot, and ends
- * through QEMU's isa-debug-exit.
+ * A machine that halts, is woken by its timer, and tells when that was, again and again, by the
+ * processor's counter, in hexadecimal.
  */
+#include "boot.h"
+
 #define WAKES 40
 #define TIMER_VECTOR 0x20
 
-    .code32
-    .section .text
-    .align 4
-multiboot:
-    .long 0x1badb002, 0, -0x1badb002
-
-    .globl _start
-_start:
-    mov $stack, %esp
+run:
     lgdt gdt_pointer
     ljmp $8, $1f
 1:  mov $16, %eax
@@ -67,17 +60,13 @@ digit:
     mov %ebx, %eax
     and $15, %eax
     mov digits(%eax), %al
-    mov $0x3f8, %dx
-    out %al, %dx
+    call say
     loop digit
     mov $'\n', %al
-    out %al, %dx
+    call say
     dec %edi
     jnz next
-    mov $0, %al
-    out %al, $0xf4
-1:  hlt
-    jmp 1b
+    ret
 
 on_timer:
     push %eax
@@ -98,5 +87,3 @@ idt_pointer: .word 33 * 8 - 1
     .section .bss
     .align 16
 idt: .skip 33 * 8
-    .skip 4096
-stack:

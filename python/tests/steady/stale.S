@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A machine without a system: maps a page elsewhere without telling the processor, uses others that
- * have the same place in a table of 64, 128 or 256 translations, and tells whether it sees the page
- * as before (o) or as it is now (n). Boots by Multiboot, and ends through QEMU's isa-debug-exit.
+ * A machine that maps a page elsewhere without telling the processor, uses others that have the same
+ * place in a table of 64, 128 or 256 translations, and tells whether it sees the page as before (o)
+ * or as it is now (n), again and again.
  */
+#include "boot.h"
+
 #define ROUNDS 8
 #define PAGE_BITS 12
 #define PRESENT_AND_WRITABLE 3
@@ -16,15 +18,7 @@
 /* More than QEMU keeps of what it has replaced. */
 #define RIVALS 12
 
-    .code32
-    .section .text
-    .align 4
-multiboot:
-    .long 0x1badb002, 0, -0x1badb002
-
-    .globl _start
-_start:
-    mov $stack, %esp
+run:
     /* Each address means itself. */
     mov $tables, %edi
     mov $PRESENT_AND_WRITABLE, %eax
@@ -60,10 +54,7 @@ next:
     call say
     dec %edi
     jnz next
-    mov $0, %al
-    out %al, $0xf4
-1:  hlt
-    jmp 1b
+    ret
 
 /* Says what is seen after uses of pages with the same place in a table of so many, and no larger. */
 see:
@@ -79,14 +70,9 @@ see:
     loop 1b
     mov PAGE << PAGE_BITS, %al
     movl $((PAGE << PAGE_BITS) + PRESENT_AND_WRITABLE), PAGE_ENTRY
-say:
-    mov $0x3f8, %dx
-    out %al, %dx
-    ret
+    jmp say
 
     .section .bss
     .align 4096
 directory: .skip ENTRIES * 4
 tables: .skip TABLES * ENTRIES * 4
-    .skip 4096
-stack:
