@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -756,3 +756,31 @@ def test_the_command_line_refuses_what_does_not_go_together(tmp_path: Path) -> N
     assert "add --on linux" in refusal("--media-server", "rtpengine")
     assert "--at is for Xen" in refusal("--on", "linux", "--at", "local")
     assert "`host.policy` is s-all" in refusal("--on", "linux", "--policy", "s-all")
+
+
+PROCESSES = 300
+
+
+def _session(leader: int) -> list[int]:
+    """The processes whose session a process began."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == leader:
+                found.append(int(path.parent.name))
+    return found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")
+def test_all_processes_of_a_namespace_have_ended_when_the_first_has(tmp_path: Path) -> None:
+    """There are many, so that the kernel takes some time to end them."""
+    place = process.Place(Path("/proc/self/ns/net"), files=tmp_path)
+    many = f"for _ in $(seq {PROCESSES}); do sleep 1000 & done; echo started; wait"
+    with process.process("many", ["sh", "-c", many], place, own_processes=True) as first:
+        while "started" not in (tmp_path / "many.out").read_text():
+            assert first.is_running, first.complaint()
+            time.sleep(0.01)
+        leader = first.popen.pid
+        assert len(_session(leader)) > PROCESSES
+    assert _session(leader) == []

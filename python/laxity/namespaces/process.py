@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -113,7 +114,8 @@ def process(
 ) -> Iterator[Process]:
     """A process, for as long as it is needed; killed at the end, with `own_processes` of its own.
 
-    What it prints goes to the files `name.out` and `name.err`.
+    These have ended then, too, and what they listened on is free. What it prints goes to the files
+    `name.out` and `name.err`.
     """
     entries = place.groups.entries(place.group) if place.groups and place.group else []
     enter = 'for entry in $ENTRIES; do echo $$ >"$entry" || exit; done; exec "$@"'
@@ -139,5 +141,19 @@ def process(
     try:
         yield Process(name, popen, place)
     finally:
-        popen.kill()
+        if not (own_processes and _kill_first_child(popen.pid)):
+            popen.kill()
         popen.wait()
+
+
+def _kill_first_child(parent: int) -> bool:
+    """Kills the first process of a namespace of processes, whose parent ends once all have ended.
+
+    False if there is none.
+    """
+    try:
+        (child,) = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        os.kill(int(child), signal.SIGKILL)
+    except (OSError, ValueError):
+        return False
+    return True
