@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -213,12 +214,19 @@ def dom0(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dom0]:
         yield machine_
 
 
+def free_port() -> int:
+    """A port below those that the kernel gives by itself: nobody gets it before QEMU does."""
+    for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
+
+
 @contextmanager
 def booted(directory: Path, built: image.Image, kernel: Path, debs: list[Path]) -> Iterator[Dom0]:
     """It is off afterwards."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
+    port = free_port()
     plan, root = directory / "plan", directory / "root.cpio"
     plan.mkdir()
     (plan / "plan.sh").write_text(PLAN)

@@ -204,11 +204,8 @@ impl Server {
 
     /// A server whose ports for media are of this address of loopback.
     fn start_at(address: &str, options: &[&str]) -> Server {
-        // The port was free a moment ago; the server is asked until it answers.
-        let port = UdpSocket::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap();
+        // The server is asked until it answers.
+        let port = free_ports(1)[0];
         let process = Command::new(env!("CARGO_BIN_EXE_laxity-media"))
             .args(["relay", "--json", "--address", address, "--control"])
             .args([&port.to_string(), "--control-from=127.0.0.1"])

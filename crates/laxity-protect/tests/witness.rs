@@ -6,8 +6,9 @@ mod etcd;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::thread;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
+use std::{iter, process, thread};
 
 use laxity_protect::protocol::Verdict;
 use laxity_protect::transport::{Keys, authority};
@@ -42,10 +43,13 @@ impl Drop for Site {
     }
 }
 
-/// A port that is free now.
+/// A port that is free, below those that the kernel gives by itself; each is given once.
 fn port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 20_000 + (process::id() % 1_000 * 10) as u16;
+    let ports = iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed));
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    ports.take(1_000).find(is_free).expect("a port is free")
 }
 
 /// The verdict on a claim, which may be repeated: a member of a busy computer may not answer in time.
