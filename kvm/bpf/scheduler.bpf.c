@@ -62,8 +62,6 @@
  * even if this machine is a virtual one whose CPUs have to wait. */
 #define LOCK_TURNS (1 << 23)
 #define LOCK_ROUNDS (1 << 10)
-/* After how long an alarm rings again that has brought no decision. */
-#define AGAIN_NS 500000
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -337,28 +335,16 @@ static int watch(void *map, uint32_t *key, struct alarm *alarm)
     return 0;
 }
 
-/* The CPU decides: that serves whatever is due. The alarm rings again until it has: with several
- * CPUs a kick is lost now and then, and with it all that the CPU would ever have done. */
+/* The CPU decides: that serves whatever is due. */
 static int ring(void *map, uint32_t *key, struct alarm *alarm)
 {
-    struct scx_cpu __arena *asked;
     uint32_t cpu = *key;
-    int64_t again_ns;
 
-    (void)map;
+    (void)map, (void)alarm;
     if (cpu >= SCX_CPUS_MAX)
         return 0;
-    asked = &requests_of_policy()->cpu[cpu];
-    if (asked->armed_ns == asked->again_ns && !asked->rung) {
-        asked->armed_ns = NEVER;
-        return 0;
-    }
-    again_ns = (int64_t)bpf_ktime_get_ns() + AGAIN_NS;
-    asked->rung = 1;
-    asked->again_ns = again_ns;
-    asked->armed_ns = again_ns;
+    requests_of_policy()->cpu[cpu].armed_ns = NEVER;
     scx_bpf_kick_cpu((int32_t)cpu, SCX_KICK_PREEMPT);
-    bpf_timer_start(&alarm->timer, (uint64_t)again_ns, TIMER_ABSOLUTE);
     return 0;
 }
 
@@ -618,7 +604,6 @@ void BPF_PROG(on_dispatch, int32_t number, struct task_struct *previous)
     thread = (int)policy_schedule(state.instance, cpu, now);
     chosen = policy_current(state.instance, cpu);
     state.decisions++;
-    requests->cpu[cpu].rung = 0;
     requests->cpu[cpu].leaving = before != chosen ? before : 0;
     requests->cpu[cpu].decided_ns = requests->cpu[cpu].ended_ns ? requests->cpu[cpu].ended_ns : now;
     requests->cpu[cpu].ended_ns = 0;

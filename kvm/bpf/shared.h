@@ -33,8 +33,6 @@ struct scx_cpu {
     int64_t timer_ns;   /* LAXITY_NEVER: not armed */
     int64_t until_ns;   /* the end of the decision in force */
     int64_t armed_ns;   /* written by the scheduler: when the CPU's alarm rings */
-    int64_t again_ns;   /* written by the scheduler: when it rings for the last alarm once more */
-    uint64_t rung;      /* written by the scheduler: 1 from an alarm to the next decision */
     uint64_t leaving;   /* written by the scheduler: the VCPU that the last decision took off */
     int64_t decided_ns; /* when that was, or when its budget was found to have ended before */
     int64_t ended_ns;   /* when a wake-up found that the decision in force had ended; 0: none did */

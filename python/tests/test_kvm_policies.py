@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,7 +134,7 @@ workload = { kind = "cpu-bound" }
 
 
 def test_several_cpus_keep_affinities(tmp_path: Path) -> None:
-    """Both in one boot. Two CPUs take turns by instructions: nothing is timed.
+    """Both in one boot. Two CPUs take short turns by instructions: nothing is timed.
 
     A policy with a queue for each CPU leaves a VCPU where it is. The other may take it to any CPU
     that it may run on; whether it does depends on how the two CPUs share the instructions.
@@ -155,12 +156,21 @@ def test_several_cpus_keep_affinities(tmp_path: Path) -> None:
         trace = out / f"{policy}.laxtrace"
         run = collect.run(host, results / policy, trace, wall_ns=0)
         assert int((results / policy / "decisions").read_text()) > 100
-        # Both VCPUs of a guest do their jobs, and do not wait for an alarm that was lost.
-        assert all(task.jobs > 2 * task.missed for task in run.domains[0].tasks)
+        # What the others leave to the first guest under credit depends on when the tick looks.
+        if policy == "deferrable":
+            assert all(task.jobs > 2 * task.missed for task in run.domains[0].tasks)
         went: dict[int, set[int]] = {}
+        decided_ns = [[0], [0]]
         for record in tracefile.records(trace):
-            if tracefile.KINDS[record["kind"] - 1] == "run":
+            kind = tracefile.KINDS[record["kind"] - 1]
+            if kind == "run":
                 went.setdefault(int(record["domain"]), set()).add(int(record["cpu"]))
+            elif kind == "schedule":
+                decided_ns[int(record["cpu"])].append(int(record["time_ns"]))
+        # No CPU waits for an alarm that was lost: each has a turn to begin or to end every 10 ms,
+        # unless a VCPU has it to itself, which credit may come to.
+        for times_ns in decided_ns if policy == "deferrable" else decided_ns[:1]:
+            assert all(after - before < 50e6 for before, after in pairwise([*times_ns, 300e6]))
         assert (went[0], went[1]) == ({0}, {1})
         others = [went[domain] for domain in (2, 3) if domain in went]
         assert others, "one of those without a CPU of their own ran"

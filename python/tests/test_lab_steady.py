@@ -13,6 +13,8 @@ from laxity.lab import machine, packages
 SOURCES = Path(__file__).parent / "steady"
 WAKES, ROUNDS = 40, 8
 """How often the machines `halts` and `stale` write a line."""
+TURNS = 40
+"""And `turns`."""
 
 pytestmark = pytest.mark.skipif(
     not all(map(shutil.which, (machine.QEMU, "gcc"))), reason="needs qemu-system-x86 and gcc"
@@ -24,7 +26,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """QEMU's working directory: machines to boot, and what is preloaded."""
     made = tmp_path_factory.mktemp("steady")
     freestanding = ("-m32", "-nostdlib", "-static", "-Wl,-Ttext=0x100000,--build-id=none")
-    for name in ("halts", "stale"):
+    for name in ("halts", "stale", "turns"):
         packages.run("gcc", *freestanding, "-o", made / name, SOURCES / f"{name}.S")
     library = ("-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
     for name in ("shaken", "hasty"):
@@ -33,11 +35,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def said(place: Path, kernel: str, *preloaded: str, haste_s: int = 0) -> list[str]:
+def said(
+    place: Path, kernel: str, *preloaded: str, haste_s: int = 0, processors: int = 1
+) -> list[str]:
     """The lines that a machine has written, the computer's clock being so hasty."""
     log = place / "log"
     words = "-accel tcg,thread=single -icount shift=1,sleep=off -rtc base=2026-01-01,clock=vm"
     words += f" -display none -nodefaults -no-reboot -m 32 -kernel {kernel} -serial file:{log.name}"
+    words += f" -smp {processors}"
     preload = ":".join(f"./{name}" for name in preloaded)
     subprocess.run(
         [machine.QEMU, *words.split(), "-device", "isa-debug-exit,iobase=0xf4"],
@@ -70,3 +75,11 @@ def test_the_clock_does_not_change_which_translations_a_processor_has(place: Pat
     unhurried, hurried = (said(place, "stale", "hasty.so", haste_s=haste_s) for haste_s in (0, 1))
     assert len(unhurried) == len(hurried) == ROUNDS
     assert unhurried != hurried
+
+
+def test_processors_that_wait_for_each_other_have_short_turns(place: Path) -> None:
+    assert said(place, "turns", machine.STEADY_LIBRARY, processors=2) == ["y"] * TURNS
+    # They have turns of any length where nothing ends them.
+    unsteady = said(place, "turns", processors=2)
+    assert len(unsteady) == TURNS
+    assert "n" in unsteady

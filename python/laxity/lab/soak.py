@@ -36,10 +36,10 @@ CPUS = 3
 VCPUS = (2, 1, 3, 2, 4)
 """The VCPUs of each guest; dom0 has as many as there are CPUs."""
 
-SLACK_NS = {"repeatable": 100_000_000, "live": 500_000_000}
+SLACK_NS = {"repeatable": 5_000_000, "live": 500_000_000}
 """How much longer than its budget a VCPU may run, once in an interval, before an interrupt of the
-emulated machine ends that. In repeatable mode the CPUs take turns of unequal lengths, up to tens of
-milliseconds; live, they wait for those of the computer that they run on."""
+emulated machine ends that. In repeatable mode the CPUs take short turns; live, they wait for those
+of the computer that they run on."""
 
 SHIFT = 2
 """A slow computer: more happens at once in it, and ten of its minutes pass sooner."""
