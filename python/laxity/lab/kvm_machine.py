@@ -32,6 +32,8 @@ ARGUMENTS = (
 )
 
 CRASHES = (
+    # With several CPUs in live mode.
+    (re.compile(r"Oops: int3:"), "QEMU executed what the host's kernel had changed: run it again"),
     (re.compile(r"Kernel panic - not syncing"), "the host's kernel has crashed"),
     (re.compile(r"^\[ *\d+\.\d+\] (BUG|Oops|WARNING):"), "the host's kernel complains"),
 )
