@@ -131,10 +131,10 @@ class Late:
 
 @dataclass(frozen=True)
 class Total:
-    """What a cause adds up to over all late jobs of a task, or over all packets of voice."""
+    """What a cause adds up to over all late jobs of a task, or over all packets."""
 
     task: str
-    """`domain/task`; for packets `domain/voice`, for messages of registrations
+    """`domain/task`; for packets `domain/packets`, for messages of registrations
     `domain/registrations`, and `domain/outage`."""
     cause: Kind
     who: str | None

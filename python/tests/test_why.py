@@ -298,7 +298,7 @@ def test_late_and_lost_packets_are_explained_and_sum(laxity: Laxity, tmp_path: P
             delays_ns = sum(cause["delay_ns"] for cause in late["causes"])
             assert delays_ns == late["completion_ns"] - late["arrival_ns"]
     assert content["late_sum_ns"] == sum(total["ns"] for total in content["totals"])
-    assert {total["task"] for total in content["totals"]} == {"media/voice"}
+    assert {total["task"] for total in content["totals"]} == {"media/packets"}
     lost_at = {late["lost_at"] for late in content["late"] if late["packet"] == "lost"}
     assert "card" in lost_at
 

@@ -112,8 +112,8 @@ pub struct ExplainedCause {
 /// The sum of a cause over all late jobs of a task.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Total {
-    /// The task that was late: `domain/task`; for packets `domain/voice`, with the media server's domain; for messages
-    /// `domain/registrations`, with that of the signalling server; and `domain/outage`.
+    /// The task that was late: `domain/task`; for packets `domain/packets`, with the domain that handles them; for
+    /// messages `domain/registrations`, with that of the signalling server; and `domain/outage`.
     pub task: String,
     /// What it is.
     pub cause: Cause,
@@ -129,11 +129,11 @@ pub struct Total {
     pub jobs: u64,
 }
 
-/// The domain, the task ([`VOICE`] for packets), and the cause.
+/// The domain, the task ([`PACKETS`] for packets), and the cause.
 type TotalKey = (u16, u32, Option<(u16, u16)>, Key);
 
 /// Packets, messages and outages, in place of a task.
-const VOICE: u32 = u32::MAX;
+const PACKETS: u32 = u32::MAX;
 const REGISTRATIONS: u32 = u32::MAX - 1;
 const OUTAGE: u32 = u32::MAX - 2;
 
@@ -301,8 +301,8 @@ impl<'a> Answering<'a> {
         }
         let answer = &mut self.answer;
         let (task, count) = match (packet.subject, packet.fate) {
-            (Subject::Voice, Fate::Lost) => (VOICE, &mut answer.lost_packets),
-            (Subject::Voice, _) => (VOICE, &mut answer.late_packets),
+            (Subject::Voice, Fate::Lost) => (PACKETS, &mut answer.lost_packets),
+            (Subject::Voice, _) => (PACKETS, &mut answer.late_packets),
             (Subject::Registration, Fate::Lost) => (REGISTRATIONS, &mut answer.lost_messages),
             (Subject::Registration, _) => (REGISTRATIONS, &mut answer.late_messages),
             (Subject::Outage, _) => (OUTAGE, &mut answer.outages),
@@ -472,7 +472,7 @@ impl<'a> Answering<'a> {
     fn task_name(&self, domain: u16, task: u32) -> String {
         let domain = &self.metadata.domains[usize::from(domain)];
         let task = match task {
-            VOICE => "voice",
+            PACKETS => "packets",
             REGISTRATIONS => "registrations",
             OUTAGE => "outage",
             task => &domain.tasks[task as usize].name,
