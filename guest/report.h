@@ -10,9 +10,11 @@
  *   laxity-task TASK JOBS COMPLETED        for each task, from 0, in the order of the list
  *   NS NS ...                              up to 16 a line: completion times, the first from the
  *                                          start of the run, each next from the one before
- *   laxity-vcpu VCPU TASKS_NS CPU_BOUND_NS for each VCPU: CPU time of its threads as the guest
- * counts it, which is with what other domains took meanwhile laxity-crc CRC CRC-32 of all lines
- * above with their \n, 8 hex digits laxity-report-end RUN
+ *   laxity-vcpu VCPU TASKS_NS CPU_BOUND_NS
+ *                                          for each VCPU: CPU time of its threads as the guest
+ *                                          counts it, with what other domains took meanwhile
+ *   laxity-crc CRC                         CRC-32 of all lines above with their \n, 8 hex digits
+ *   laxity-report-end RUN
  *
  * JOBS were released before the end, COMPLETED of them were complete by then.
  */

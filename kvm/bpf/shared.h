@@ -85,8 +85,7 @@ struct scx_state {
     int64_t patience_ns;    /* after how long a VCPU that waits gets a moment */
     uint64_t virtual_ns;    /* the virtual time of ordinary tasks */
     int64_t virtual_set_ns; /* when it was set */
-    uint64_t
-        exit_kind; /* why the kernel took the scheduler off, enum scx_exit_kind; 0: it did not */
+    uint64_t exit_kind;     /* enum scx_exit_kind, why the kernel took it off; 0: it did not */
 };
 
 enum scx_operation {

@@ -13,9 +13,11 @@
  *         16   u64      kHz of the TSC
  *         24   u64      cycles of the TSC when tracing began
  *         32   u64      cycles when it ended
- *         40   u32      number of texts; for each, u32 bytes and the text: the format of the pages
- * of the buffers, then those of the events, as tracefs has them then, for each CPU  u32 number, u32
- * bytes of a page, u64 events that were lost, u64 n, and n bytes: its pages, oldest first
+ *         40   u32      number of texts; for each, u32 bytes and the text: the format of the
+ *                       buffers' pages, then those of the events, as tracefs has them
+ *
+ * Then, for each CPU: u32 number, u32 bytes of a page, u64 events that were lost, u64 n, and n
+ * bytes, its pages, oldest first.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -12,8 +12,10 @@
  *   vcpu NAME NUMBER THREAD CPU   a VCPU of that domain, with the domain's parameters; it begins
  *                                 on that CPU, and may run wherever its thread may
  *   patience NS                   a VCPU that has waited for so long gets a moment, whatever the
- * policy says; before it schedules, at most 10 s, which is the default schedule from now on; says
- * "state scheduling" phase START KHZ               all periods begin at START ns of the TSC's clock
+ *                                 policy says; 10 s at most, and if nobody says otherwise; comes
+ *                                 before `schedule`
+ *   schedule                      from now on; says "state scheduling"
+ *   phase START KHZ               all periods begin at START ns of the TSC's clock
  *   set NAME KEY=VALUE...         changes parameters of a domain and of its VCPUs
  *   set NAME/NUMBER KEY=VALUE...  those of a VCPU
  *   show                          a line for each VCPU: vcpu NAME NUMBER THREAD CPU KEY=VALUE...
