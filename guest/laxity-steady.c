@@ -68,9 +68,7 @@ typedef int lock_function(pthread_mutex_t *);
 static wait_function *next_wait;
 static lock_function *next_lock, *next_unlock;
 
-/* QEMU's own, by the names that they have there. A timer is initialised with the group of its list
- * (NULL: the main one), a clock, ns in a unit of its times, attributes, a function, and what that
- * is called with. */
+/* QEMU's own, by the names that they have there. */
 #define QEMU_CLOCK_VIRTUAL 1
 struct processor;
 static bool (*cpu_thread_is_idle)(struct processor *);
@@ -138,6 +136,8 @@ static void find_processors(void)
 {
     struct processor *(*qemu_get_cpu)(int) = of_qemu("qemu_get_cpu");
     bool (*cpu_is_stopped)(struct processor *) = of_qemu("cpu_is_stopped");
+    /* The timer, the group of its list (NULL: the main one), a clock, ns in a unit of its times,
+     * attributes, a function, and what that is called with. */
     void (*timer_init_full)(void *, void *, int, int, int, void (*)(void *), void *) =
         of_qemu("timer_init_full");
     if (cpu_is_stopped(qemu_get_cpu(0)))
