@@ -311,7 +311,12 @@ boots = image.Image(place / "kernel", place / "root.cpio")
 emulator = XenMachine(place / "xen", boots, place / "plan")
 emulator.run(place / "out", lambda _: print(flush=True))
 """
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+    # Nobody is left to remove its directory, which therefore lies in ours.
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(place)},
+    ) as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(how)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import threading
@@ -412,6 +413,7 @@ def test_a_host_that_is_hard_to_reach_is_left_as_it_was(
         there.execute(plan(), results(tmp_path / "again"), lambda _: None)
     (home,) = fake.homes() - before
     assert (home / "visit.sh").is_file()
+    shutil.rmtree(home)
 
 
 def test_a_comparison_that_a_running_xen_cannot_make_does_not_begin(fake: FakeHost) -> None:
