@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
 import time
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
@@ -34,12 +36,23 @@ PROGRAMS = ("laxity-guest", "laxity-shelf")
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("programs"), *PROGRAMS)
+
+
+@pytest.fixture(scope="session")
+def listened_to(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A guest's program with a Xen inside that says what it is told."""
+    out = tmp_path_factory.mktemp("listened-to")
+    flags = "-O2 -Wall -Wextra -Werror -Wl,--wrap=open,--wrap=ioctl test/told.c"
+    return build(out, "laxity-guest", f"CFLAGS={flags}") / "laxity-guest"
+
+
+def build(out: Path, *targets: str) -> Path:
     for program in ("make", "gcc"):
         if shutil.which(program) is None:
             pytest.skip(f"the guest's program is not tested without {program}")
-    out = tmp_path_factory.mktemp("programs")
-    targets = [str(out / name) for name in PROGRAMS]
-    make = ["make", "--no-print-directory", "-C", str(SOURCES), f"OUT={out}", *targets]
+    words = [f"OUT={out}", *(word if "=" in word else str(out / word) for word in targets)]
+    make = ["make", "--no-print-directory", "-C", str(SOURCES), *words]
     built = subprocess.run(make, capture_output=True, text=True, check=False)
     if "apt-get install libxen-dev" in built.stderr:
         pytest.skip(f"the guest's program is not tested: {built.stderr.strip()}")
@@ -50,9 +63,17 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Guest:
     """A guest's program that waits for orders."""
 
-    def __init__(self, program: Path) -> None:
+    def __init__(
+        self, program: Path, complaints: IO[str] | int | None = None, **environment: str
+    ) -> None:
+        self.start_ns = 0
         self._process = subprocess.Popen(
-            [program, "--stdin"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [program, "--stdin"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            env={**os.environ, **environment},
+            text=True,
         )
         assert self.until("state ready ").startswith("state ready ")
 
@@ -62,7 +83,7 @@ class Guest:
         """Its report of a run, which begins as far ahead as this machine needs to be ready."""
         self.order(SPEED, f"cpu_bound {cpu_bound}", f"tasks {tasks}")
         for stretch in STRETCHES:
-            start_ns = time.time_ns() + 100 * MS * stretch
+            self.start_ns = start_ns = time.time_ns() + 100 * MS * stretch
             self.order(f"run {name} {start_ns} {duration_ns}")
             output = self.until("state ")
             if not output.startswith(f"state late {name} {start_ns} "):
@@ -182,8 +203,10 @@ def test_runs_follow_one_another(guest: Guest) -> None:
         (["speed 1 0 1"], 'standard input: "speed 1 0 1" must begin with'),
         (["tasks 5000000,1,1,0,0"], "more than 1048576 jobs in 5000000 ns: make it shorter"),
         (["cpu_bound yes"], 'cpu_bound: "yes" must be 0 or 1'),
-        (["cpu_bound"], "must begin with tasks, cpu_bound, speed or run"),
-        (["runs r 1 2"], "must begin with tasks, cpu_bound, speed or run"),
+        (["cpu_bound"], "must begin with tasks, cpu_bound, tells, speed or run"),
+        (["runs r 1 2"], "must begin with tasks, cpu_bound, tells, speed or run"),
+        (["tells 2"], 'tells: "2" must be 0 or 1'),
+        (["tells 1"], "tells: /dev/xen/privcmd cannot be opened: No such file or directory"),
         (["run r 1"], 'run: "r 1" must be NAME START_REALTIME_NS DURATION_NS'),
         (["run r 1 2 3"], 'run: "r 1 2 3" must be NAME START_REALTIME_NS DURATION_NS'),
         (["run r  2"], "the start in"),
@@ -198,6 +221,70 @@ def test_runs_follow_one_another(guest: Guest) -> None:
 )
 def test_bad_orders_are_refused(guest: Guest, lines: list[str], message: str) -> None:
     assert message in refusal(guest, SPEED, *lines, f"run r {time.time_ns()} {5 * MS}")
+
+
+NEVER = 2**63 - 1
+
+
+@pytest.mark.parametrize("cpu_bound", [False, True])
+def test_what_a_guest_tells_of_its_work(listened_to: Path, tmp_path: Path, cpu_bound: bool) -> None:
+    """Each job is told once, with its deadline: before it has to run, unless a loop runs then."""
+    period_ns, deadline_ns, jobs_there = 20 * MS, 15 * MS, 5
+    with (tmp_path / "told").open("w") as told:
+        guest = Guest(listened_to, told)
+    guest.order("tells 1")
+    tasks, flag = f"{QUICK_NS},{period_ns},{deadline_ns},0,0", str(int(cpu_bound))
+    (task,) = guest.run("r", tasks, period_ns * jobs_there, flag).tasks
+    assert guest.end() == ("", 0)
+    pairs = [
+        tuple(map(int, line.removeprefix("told ").split()))
+        for line in (tmp_path / "told").read_text().splitlines()
+    ]
+    # One to see whether there is somebody who listens; and when all is done.
+    assert pairs[0] == pairs[-1] == (NEVER, NEVER)
+    between = pairs[1:-1]
+    assert cpu_bound or (NEVER, NEVER) not in between
+    lefts = [left for left, order in between if order == 0]
+    assert all(pair == (NEVER, NEVER) or pair[1] == 0 for pair in between)
+    assert len(lefts) == jobs_there == task.jobs
+    done = 0
+    for number, (left, completion) in enumerate(zip(lefts, task.completions_ns, strict=True)):
+        at = number * period_ns + deadline_ns - left
+        assert at <= completion
+        assert at >= (number * period_ns if cpu_bound else done) or number == 0
+        done = completion
+
+
+def test_urgent_jobs_are_told_when_they_come(listened_to: Path, tmp_path: Path) -> None:
+    """What is told last before a job is complete is that job, whoever else had been told."""
+    with (tmp_path / "told").open("w") as told:
+        guest = Guest(listened_to, told)
+    guest.order("tells 1")
+    # Two thirds of the VCPU if a job takes as long as its instructions say, and behind each other.
+    tasks = f"{MS},{10 * MS},{10 * MS},0,0;{MS},{40 * MS},{40 * MS},{3 * MS},0"
+    report = guest.run("r", tasks, 400 * MS)
+    assert guest.end() == ("", 0)
+    periods, offsets = (10 * MS, 40 * MS), (0, 3 * MS)
+    orders = [int(line.split()[2]) for line in (tmp_path / "told").read_text().splitlines()]
+    assert orders[0] == orders[-1] == NEVER
+    for order, (task, period, offset) in enumerate(
+        zip(report.tasks, periods, offsets, strict=True)
+    ):
+        assert task.jobs == (400 * MS - offset - 1) // period + 1
+        assert orders.count(order) >= len(task.completions_ns) > 0
+
+
+@pytest.mark.parametrize(("error", "is_fault"), [(errno.EOPNOTSUPP, False), (errno.ENOSYS, True)])
+def test_a_hypervisor_that_does_not_listen(listened_to: Path, error: int, is_fault: bool) -> None:
+    """A policy may make nothing of it, and another may come; without Laxity nobody ever will."""
+    guest = Guest(listened_to, subprocess.DEVNULL, FAKE_ERROR=str(error))
+    guest.order(SPEED, "tells 1")
+    if is_fault:
+        message = refusal(guest, f"run r {time.time_ns()} {MS}")
+        assert message.startswith("tells: the hypervisor takes no deadlines from here: ")
+    else:
+        guest.run("r", f"{QUICK_NS},{10 * MS},1,0,0", 20 * MS)
+        assert guest.end() == ("", 0)
 
 
 def test_a_run_that_is_asked_for_too_late_can_be_asked_for_again(guest: Guest) -> None:

@@ -92,10 +92,11 @@ def test_the_script_is_shell_that_says_what_the_host_file_says(tmp_path: Path) -
     ]
     told = {words[0]: words[1:] for words in by_name["tasks"]}
     for domain in host["domains"]:
-        run, tasks, cpu_bound = told[f"laxity-{domain['name']}"]
+        run, tasks, cpu_bound, tells = told[f"laxity-{domain['name']}"]
         rows = [tuple(map(int, row.split(","))) for row in tasks.split(";") if row]
         assert run == "run"
         assert cpu_bound == str(int(domain["cpu_bound"]))
+        assert tells == "0", "what guests tell makes no difference to a deferrable server"
         assert rows == [
             (
                 task["cost_ns"],
@@ -131,6 +132,13 @@ def test_a_boot_has_several_windows() -> None:
         < script.index("\npolicy polling")
         < script.index("\nwindow w1 ")
     )
+
+
+def test_guests_tell_a_policy_that_listens() -> None:
+    script = plan(HOST, "host.policy=lending").files("/laxity")["plan.sh"]
+    tasks = [line for line in script.splitlines() if line.startswith("tasks ")]
+    assert len(tasks) == 4
+    assert all(line.endswith((" 0 1", " 1 1")) for line in tasks)
 
 
 def test_a_model_of_a_scheduler_of_xens_own_is_run_by_that_scheduler() -> None:

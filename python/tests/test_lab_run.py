@@ -47,6 +47,19 @@ def test_a_run_repeats_to_the_byte(laxity: Laxity, tmp_path: Path) -> None:
     laxity("trace", out, "--perfetto")
 
 
+def test_guests_that_tell_their_deadlines_are_lent_to(laxity: Laxity) -> None:
+    """vision needs more than its budget; logging, which comes before it here, has no deadline."""
+    order = ("--set", "domain.logging.priority=2", "--set", "domain.vision.priority=3")
+    words = ("run", EXAMPLES / "overload.toml", "--on", "xen", "--duration", "1 s", *order)
+    result: dict[str, Any] = json.loads(laxity(*words, "--policy", "lending", "--json").stdout)
+    control, vision, logging = result["domains"]
+    assert (control["jobs"], control["missed"]) == (250, 0)
+    assert (vision["jobs"], vision["missed"]) == (50, 0)
+    # More than its budget of 40 %, and logging no less than its own.
+    assert vision["cpu_ns"] > 450_000_000
+    assert logging["cpu_ns"] > 99_900_000
+
+
 def test_calls_go_through_netback_to_a_guest_and_back(laxity: Laxity, tmp_path: Path) -> None:
     """All packets are somewhere, and with laxity the neighbour's turns are not heard."""
     words = ("run", EXAMPLES / "telephony-xen.toml", "--on", "xen", "--duration", "4 s", "--json")

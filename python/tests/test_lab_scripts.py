@@ -208,7 +208,7 @@ def test_a_window(dom0: Dom0) -> None:
     report = "laxity-report one 5 0 1\nlaxity-crc 1\nlaxity-report-end one\n"
     console.write_text(f"noise\n{report}laxity-report two 5 0 1\n")
     said = dom0.run(
-        "create a; create b; tasks a one '1,2,2,0,0' 1; window one 4000000000 0x2f000 60"
+        "create a; create b; tasks a one '1,2,2,0,0' 1 0; window one 4000000000 0x2f000 60"
     )
     assert "laxity: run one: quiet for 64 s" in said
     into = dom0.results / "one"
@@ -221,11 +221,12 @@ def test_a_window(dom0: Dom0) -> None:
     assert (into / "a.jobs").read_text() == report
     assert (into / "trace.bin").read_text() == "traced\n"
     assert dom0.node(1, "cpu_bound").read_text() == "1\n"
+    assert dom0.node(1, "tells").read_text() == "0\n"
 
 
 CONNECTED = (
     "create media; connect media 192.0.2.10/24; program media /laxity-media relay --work '0 ns'; "
-    "calls 192.0.2.10:2223 8 2 4000; tasks media one '' 0; window one 4000000000 0x2f000 60"
+    "calls 192.0.2.10:2223 8 2 4000; tasks media one '' 0 0; window one 4000000000 0x2f000 60"
 )
 
 
@@ -294,20 +295,20 @@ def test_a_report_is_read_when_all_of_it_is_there(dom0: Dom0) -> None:
     # The report of a run whose name begins alike is there already.
     console.write_text("laxity-report-end one-more\n" + begin)
     later = f'(sleep 2; printf "{end}" >>"$RESULTS/a.console") &'
-    dom0.run(f"create a; tasks a one '' 0; {later} window one 4000000000 0x2f000 60")
+    dom0.run(f"create a; tasks a one '' 0 0; {later} window one 4000000000 0x2f000 60")
     assert (dom0.results / "one/a.jobs").read_text() == begin + end
 
 
 def test_a_report_that_does_not_come(dom0: Dom0) -> None:
     (dom0.home / "console").write_text("laxity-report one 5 0 1\n")
     dom0.limit_s = 1
-    said = dom0.run("create a; tasks a one '' 0; window one 4000000000 0x2f000 60", code=1)
+    said = dom0.run("create a; tasks a one '' 0 0; window one 4000000000 0x2f000 60", code=1)
     assert "the guest a has not written all of its report in 1 s" in said
 
 
 def test_a_guest_that_is_never_ready(dom0: Dom0) -> None:
     (dom0.home / "store" / "late").write_text("99\n")
-    said = dom0.run("create a; tasks a one '' 0; window one 4000000000 0x2f000 60", code=1)
+    said = dom0.run("create a; tasks a one '' 0 0; window one 4000000000 0x2f000 60", code=1)
     assert "error: run one began before a was ready in each of 6 tries" in said
 
 
@@ -419,11 +420,11 @@ def test_the_output_of_an_interface_is_held_and_let_go(dom0: Dom0, has_plug: boo
 
 def test_long_lists_of_tasks_are_cut_into_pieces(dom0: Dom0) -> None:
     tasks = ";".join(f"{cost},200000000,200000000,0,0" for cost in range(1000, 1200))
-    dom0.run(f"create a; tasks a one '{tasks}' 0")
+    dom0.run(f"create a; tasks a one '{tasks}' 0 0")
     pieces = sorted(dom0.home.glob("store/*_tasks_*"), key=lambda path: int(path.name[-1]))
     assert len(pieces) > 1
     assert "".join(piece.read_text().rstrip("\n") for piece in pieces) == tasks
-    dom0.run("create a; tasks a two '1,2,2,0,0' 0")
+    dom0.run("create a; tasks a two '1,2,2,0,0' 0 0")
     assert not list(dom0.home.glob("store/*_tasks_*")), "pieces of an earlier run are gone"
 
 
@@ -451,4 +452,4 @@ def test_a_guest_that_fails(dom0: Dom0, state: str | None, flags: str, expected:
 
 def test_a_domain_that_the_plan_did_not_create(dom0: Dom0) -> None:
     dom0.run("create a")
-    assert "has created no domain b" in dom0.run("tasks b one '' 0", code=1)
+    assert "has created no domain b" in dom0.run("tasks b one '' 0 0", code=1)

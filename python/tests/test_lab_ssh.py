@@ -230,7 +230,7 @@ def booted(directory: Path, built: image.Image, kernel: Path, debs: list[Path]) 
     plan, root = directory / "plan", directory / "root.cpio"
     plan.mkdir()
     (plan / "plan.sh").write_text(PLAN)
-    modules = image.kernel(image.NETWORK_MODULES).modules
+    modules = image.kernel(image.OTHER_MODULES).modules
     network = image.numbered("network", modules, image.NETBACK_MODULES)
     server = cpio.archive([*server_of(directory, debs, port), driver(kernel), *network])
     root.write_bytes(built.root.read_bytes() + server)

@@ -434,6 +434,35 @@ static void cf_check laxity_yield(const struct scheduler *scheduler, struct sche
     pool->instance->policy->yield(pool->instance, laxity_vcpu_of(unit), laxity_now(pool));
 }
 
+/* What the guest says of its work, which is not trusted: it gains nothing that others own. */
+static long cf_check laxity_tell_work(const struct scheduler *scheduler, struct sched_unit *unit,
+                                      XEN_GUEST_HANDLE_PARAM(void) call)
+{
+    struct laxity_pool *pool = laxity_pool_of(scheduler);
+    const struct laxity_policy *policy;
+    struct laxity_work work;
+    unsigned long flags;
+    int64_t now, deadline_ns = LAXITY_NEVER;
+    long result = -EOPNOTSUPP;
+
+    if (copy_from_guest(&work, call, 1))
+        return -EFAULT;
+    spin_lock_irqsave(&pool->lock, flags);
+    policy = pool->instance->policy;
+    if (policy->tell) {
+        now = laxity_now(pool);
+        if (work.left_ns < LAXITY_NEVER - now)
+            deadline_ns = now + work.left_ns;
+        /* Nothing comes before the least that a policy takes. */
+        if (work.order < -INT64_MAX)
+            work.order = -INT64_MAX;
+        policy->tell(pool->instance, laxity_vcpu_of(unit), deadline_ns, work.order, now);
+        result = 0;
+    }
+    spin_unlock_irqrestore(&pool->lock, flags);
+    return result;
+}
+
 /* Asks an idle CPU on which the VCPU may run to look for work. */
 static void laxity_call_idle(const struct laxity_pool *pool, const struct laxity_vcpu *vcpu)
 {
@@ -984,10 +1013,11 @@ static void cf_check laxity_dump_settings(const struct scheduler *scheduler)
     .deinit_pdata = laxity_deinit_pdata, .alloc_domdata = laxity_alloc_domdata,                  \
     .free_domdata = laxity_free_domdata, .switch_sched = laxity_switch_sched,                    \
     .insert_unit = laxity_insert_unit, .remove_unit = laxity_remove_unit, .sleep = laxity_sleep, \
-    .wake = laxity_wake, .yield = laxity_yield, .context_saved = laxity_context_saved,           \
-    .do_schedule = laxity_do_schedule, .pick_resource = laxity_pick_resource,                    \
-    .migrate = laxity_migrate, .adjust_global = laxity_adjust_global,                            \
-    .dump_settings = laxity_dump_settings, .move_timers = laxity_move_timers
+    .wake = laxity_wake, .yield = laxity_yield, .tell_work = laxity_tell_work,                   \
+    .context_saved = laxity_context_saved, .do_schedule = laxity_do_schedule,                    \
+    .pick_resource = laxity_pick_resource, .migrate = laxity_migrate,                            \
+    .adjust_global = laxity_adjust_global, .dump_settings = laxity_dump_settings,                \
+    .move_timers = laxity_move_timers
 
 #ifdef LAXITY_SCHED_OPS
 static const struct sched_ops laxity_ops = {LAXITY_OPERATIONS};

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * What dom0 asks of Laxity's scheduler, in one hypercall: XEN_SYSCTL_scheduler_op with the id
- * XEN_SCHEDULER_LAXITY, whose `laxity` is a guest handle of one struct laxity_op. The adapter and
- * laxity-sched are both built from this file.
+ * XEN_SCHEDULER_LAXITY, whose `laxity` is a guest handle of one struct laxity_op. And what guests
+ * tell it, in another: HYPERVISOR_sched_op(SCHEDOP_laxity, struct laxity_work *). The adapter, the
+ * programs of dom0 and those of guests are built from this file.
  *
  * The sizes are the same for 32 and 64 bits: every field is aligned to its size, as long as numbers
  * in parameters.def come in pairs before a time.
@@ -13,6 +14,11 @@
 /* The scheduler's number in Xen's interface, beside those of public/domctl.h. */
 #ifndef XEN_SCHEDULER_LAXITY
 #define XEN_SCHEDULER_LAXITY 76
+#endif
+
+/* The call by which a guest tells what its VCPU works on, beside those of public/sched.h. */
+#ifndef SCHEDOP_laxity
+#define SCHEDOP_laxity 76
 #endif
 
 #define LAXITY_OP_VERSION 3
@@ -61,6 +67,13 @@ struct laxity_op {
     uint64_t switches;
     uint64_t timers;
     uint64_t wakes;
+};
+
+/* What the calling VCPU works on from now on: `tell` of laxity/policy.h. The call gives back
+ * -EOPNOTSUPP if the policy makes nothing of it. */
+struct laxity_work {
+    int64_t left_ns; /* to its deadline; LAXITY_NEVER: it has none */
+    int64_t order;   /* among the guest's work, smaller first */
 };
 
 #endif

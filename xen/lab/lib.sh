@@ -282,7 +282,7 @@ calls() {
     media_server=$1 streams=$2 sample=$3 pages=$4
 }
 
-# tasks NAME RUN "cost_ns,period_ns,deadline_ns,offset_ns,vcpu;..." CPU_BOUND: what a guest does in that run
+# tasks NAME RUN "cost_ns,period_ns,deadline_ns,offset_ns,vcpu;..." CPU_BOUND TELLS: what a guest does in that run
 tasks() {
     find_domain "$1"
     mkdir -p "$RESULTS/$2"
@@ -301,6 +301,7 @@ tasks() {
         piece=$((piece + 1))
     done
     do_or_fail xenstore-write "$store/cpu_bound" "$4"
+    do_or_fail xenstore-write "$store/tells" "$5"
 }
 
 # window RUN DURATION_NS EVENTS LEAD_S: one run, in all guests that have tasks for it, from one instant on, which is

@@ -152,6 +152,13 @@ bool has_budgets(const struct laxity_op *pool)
     return false;
 }
 
+/* Whether VCPUs of a pool run beyond their budgets while nobody else needs the CPU, whatever their
+ * `extratime` is. */
+static bool lends(const struct laxity_op *pool)
+{
+    return !strcmp(pool->policy, "lending");
+}
+
 void open_book(struct guest *guest, uint32_t vcpu)
 {
     struct book *book = &guest->book[vcpu];
@@ -161,7 +168,7 @@ void open_book(struct guest *guest, uint32_t vcpu)
 
     soak.intervals += book->is_bound;
     *book = (struct book){
-        .is_bound = has_budgets(&pool) && !op.extratime,
+        .is_bound = has_budgets(&pool) && !lends(&pool) && !op.extratime,
         .budget_ns = op.budget_ns,
         .period_ns = op.period_ns,
         .quantum_ns = pool.quantum_ns,
@@ -255,6 +262,7 @@ void give_run(struct guest *guest, int64_t duration_ns, unsigned tasks, bool cpu
     write_node(guest, "clock", text("%" PRIu64 " %" PRIu64, clock.tsc, clock.time_ns));
     write_node(guest, "tasks", list);
     write_node(guest, "cpu_bound", cpu_bound ? "1" : "0");
+    write_node(guest, "tells", "1");
     /* Whether they all report at once is nothing to a soak. */
     write_node(guest, "report", text("run-%u", guest->run));
     write_node(

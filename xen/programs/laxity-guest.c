@@ -7,6 +7,8 @@
  *   data/laxity/tasks      dom0: the tasks, see request.h; where they are long, this is empty or
  *                          absent and tasks/0, tasks/1, ... are the pieces of the text
  *   data/laxity/cpu_bound  dom0: 1 if every VCPU has an endless loop beside the tasks; absent: 0
+ *   data/laxity/tells      dom0: 1 if the guest is to tell Xen's scheduler what each VCPU works on;
+ *                          absent: 0
  *   data/laxity/clock      dom0: "TSC CLOCK_REALTIME_NS" at one instant there; absent: the clock of
  *                          this domain is right. A guest's is not: until its kernel has its clock
  *                          source, it counts ticks, and those that fall while others run are lost
@@ -27,9 +29,10 @@
  *
  * and writes reports (report.h) to its console, after what the program says, if there is one,
  * between lines "laxity-output RUN" and "laxity-output-end RUN". With --stdin it is a plain process
- * instead: lines "tasks TEXT", "cpu_bound TEXT" and "run TEXT" come from standard input, reports
- * and lines "state TEXT" go to standard output. A line "speed ITERATIONS NS JOB_NS" takes the place
- * of what was measured (struct speed), so that what is refused does not depend on the machine.
+ * instead: lines "tasks TEXT", "cpu_bound TEXT", "tells TEXT" and "run TEXT" come from standard
+ * input, reports and lines "state TEXT" go to standard output. A line "speed ITERATIONS NS JOB_NS"
+ * takes the place of what was measured (struct speed), so that what is refused does not depend on
+ * the machine.
  *
  * Idle means idle: between runs every thread is blocked.
  */
@@ -37,6 +40,7 @@
 #include "program.h"
 #include "run.h"
 #include "store.h"
+#include "tell.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -53,6 +57,7 @@
 #define STORE "data/laxity/"
 #define CONSOLE "/dev/hvc0"
 #define MODULES "/modules"
+#define PRIVCMD_MODULE "/xen-privcmd.ko"
 
 static bool mount_at(const char *type, const char *directory, struct failure *failure)
 {
@@ -106,17 +111,30 @@ static bool set_up_machine(struct failure *failure)
                          failure);
 }
 
+/* What dom0 asks for, beside the run. */
+struct texts {
+    char *tasks, *cpu_bound, *tells;
+};
+
+static void free_texts(struct texts *texts)
+{
+    free(texts->tasks);
+    free(texts->cpu_bound);
+    free(texts->tells);
+}
+
 /* One try at what dom0 asks for. */
-static bool run_texts(const struct runner *runner, const char *tasks, const char *cpu_bound,
-                      const char *run_text, struct run_request *request, FILE *console,
-                      struct failure *failure)
+static bool run_texts(const struct runner *runner, const struct texts *texts, const char *run_text,
+                      struct run_request *request, FILE *console, struct failure *failure)
 {
     struct task_list list;
-    bool is_bound;
-    return parse_tasks(tasks, runner->vcpus, &list, failure) &&
-           parse_flag("cpu_bound", cpu_bound, &is_bound, failure) &&
+    struct run_flags flags;
+    return parse_tasks(texts->tasks, runner->vcpus, &list, failure) &&
+           parse_flag("cpu_bound", texts->cpu_bound, &flags.cpu_bound, failure) &&
+           parse_flag("tells", texts->tells, &flags.tells, failure) &&
            parse_run(run_text, request, failure) &&
-           run(runner, request, &list, is_bound, console, failure);
+           (!flags.tells || tell_open(PRIVCMD_MODULE, failure)) &&
+           run(runner, request, &list, &flags, console, failure);
 }
 
 static struct runner new_runner(bool real_time)
@@ -154,6 +172,16 @@ static bool read_tasks(struct store *store, char **text, struct failure *failure
     }
 }
 
+/* The text of a flag, which the caller frees: "0" where the node is absent. */
+static bool read_flag(struct store *store, const char *path, char **text, struct failure *failure)
+{
+    if (!store_read(store, path, text, failure))
+        return false;
+    if (!*text)
+        *text = strdup("0");
+    return *text || fail(failure, "%s: there is no memory for it", path);
+}
+
 static bool set_clock(const char *text, struct instant since, struct failure *failure)
 {
     struct instant theirs;
@@ -182,15 +210,16 @@ static bool run_nodes(struct store *store, const struct runner *runner, struct i
                       const char *run_text, struct run_request *request, FILE *console,
                       struct failure *failure)
 {
-    char *tasks = NULL, *cpu_bound = NULL, *clock = NULL;
+    struct texts texts = {0};
+    char *clock = NULL;
     use_all_vcpus(runner->vcpus);
-    bool good =
-        store_read(store, STORE "clock", &clock, failure) &&
-        (!clock || set_clock(clock, since, failure)) && read_tasks(store, &tasks, failure) &&
-        store_read(store, STORE "cpu_bound", &cpu_bound, failure) &&
-        run_texts(runner, tasks, cpu_bound ? cpu_bound : "0", run_text, request, console, failure);
-    free(tasks);
-    free(cpu_bound);
+    bool good = store_read(store, STORE "clock", &clock, failure) &&
+                (!clock || set_clock(clock, since, failure)) &&
+                read_tasks(store, &texts.tasks, failure) &&
+                read_flag(store, STORE "cpu_bound", &texts.cpu_bound, failure) &&
+                read_flag(store, STORE "tells", &texts.tells, failure) &&
+                run_texts(runner, &texts, run_text, request, console, failure);
+    free_texts(&texts);
     free(clock);
     return good;
 }
@@ -390,7 +419,8 @@ static bool parse_speed(const char *line, struct speed *speed)
 static int serve_stdin(void)
 {
     struct runner runner = new_runner(become_real_time());
-    char *tasks = strdup(""), *cpu_bound = strdup("0"), *run_text = NULL, *line = NULL;
+    struct texts texts = {strdup(""), strdup("0"), strdup("0")};
+    char *run_text = NULL, *line = NULL;
     size_t size = 0;
     char state[sizeof(struct failure) + 64];
     int code = 0;
@@ -401,22 +431,23 @@ static int serve_stdin(void)
         struct failure failure;
         if (line[length - 1] == '\n')
             line[length - 1] = '\0';
-        if (take_value(line, "tasks", &tasks) || take_value(line, "cpu_bound", &cpu_bound) ||
-            parse_speed(line, &runner.speed))
+        if (take_value(line, "tasks", &texts.tasks) ||
+            take_value(line, "cpu_bound", &texts.cpu_bound) ||
+            take_value(line, "tells", &texts.tells) || parse_speed(line, &runner.speed))
             continue;
         bool good =
             take_value(line, "run", &run_text)
-                ? run_texts(&runner, tasks, cpu_bound, run_text, &request, stdout, &failure)
+                ? run_texts(&runner, &texts, run_text, &request, stdout, &failure)
                 : fail(&failure,
-                       "standard input: \"%s\" must begin with tasks, cpu_bound, speed or run",
+                       "standard input: \"%s\" must begin with tasks, cpu_bound, tells, speed or "
+                       "run",
                        line);
         write_outcome(state, sizeof state, good, &request, &failure);
         printf("state %s\n", state);
         fflush(stdout);
         code = good || failure.is_late ? 0 : 2;
     }
-    free(tasks);
-    free(cpu_bound);
+    free_texts(&texts);
     free(run_text);
     free(line);
     return code;

@@ -12,11 +12,12 @@
  *   time; while it is paused its time stands still. A run is done when the threads of every VCPU
  *   that has one are, so a VCPU that is lost stops its guest. At the end each VCPU works.
  *
- *   A budget is kept. A VCPU without extratime, from one change of its parameters to the next, runs
- *   in an interval of length L for at most (ceil((L + quantum) / period) + 1) * budget and
- *   the slack, which is for what lies between the end of a budget and the interrupt that acts on
- *   it. (A quantum lets replenishments wait, so that one more can fall into the interval.) What
- *   was overrun is owed, so the slack counts once an interval and not once a period.
+ *   A budget is kept. A VCPU without extratime and lending, from one change of its parameters to
+ *   the next, runs in an interval of length L for at most
+ *   (ceil((L + quantum) / period) + 1) * budget and the slack, which is for what lies between the
+ *   end of a budget and the interrupt that acts on it. (A quantum lets replenishments wait, so that
+ *   one more can fall into the interval.) What was overrun is owed, so the slack counts once an
+ *   interval and not once a period.
  *
  *   What is set is there afterwards. What is wrong is refused, and nothing changes.
  *

@@ -26,12 +26,12 @@
 #define INTERFACE_S 20
 #define LOOK_NS (50 * 1000 * 1000)
 
-static bool load_module(const char *path, struct failure *failure)
+bool load_module(const char *path, const char *parameters, struct failure *failure)
 {
     int file = open(path, O_RDONLY | O_CLOEXEC);
-    bool good = file >= 0 && (!syscall(SYS_finit_module, file, "", 0) || errno == EEXIST);
+    bool good = file >= 0 && (!syscall(SYS_finit_module, file, parameters, 0) || errno == EEXIST);
     if (!good)
-        fail(failure, "network: the module %s cannot be loaded: %s", path, strerror(errno));
+        fail(failure, "the module %s cannot be loaded: %s", path, strerror(errno));
     if (file >= 0)
         close(file);
     return good;
@@ -52,7 +52,7 @@ static bool load_modules(const char *directory, struct failure *failure)
     for (int i = 0; i < count; i++) {
         char path[512];
         snprintf(path, sizeof path, "%s/%s", directory, entries[i]->d_name);
-        good = good && load_module(path, failure);
+        good = good && load_module(path, "", failure);
         free(entries[i]);
     }
     free(entries);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A guest's network, and the program that it runs beside its tasks: a server, which serves until it
- * is interrupted and then says what it did.
+ * A guest's modules and network, and the program that it runs beside its tasks: a server, which
+ * serves until it is interrupted and then says what it did.
  */
 #ifndef LAXITY_PROGRAM_H
 #define LAXITY_PROGRAM_H
@@ -9,6 +9,9 @@
 #include "request.h"
 
 #include <sys/types.h>
+
+/* Loads a module of the kernel with these parameters, unless it is there already. */
+bool load_module(const char *path, const char *parameters, struct failure *failure);
 
 /* Loads the modules of a directory, in the order of their names, and gives the first interface an
  * IPv4 address: "ADDRESS/PREFIX". */

@@ -7,6 +7,7 @@
 #include "run.h"
 
 #include "report.h"
+#include "tell.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -31,12 +32,29 @@ struct thread {
     int priority; /* 0: SCHED_OTHER */
 
     /* For a task's thread. */
+    struct agenda *agenda; /* its VCPU's; NULL: the guest tells nothing */
+    int rank;              /* among the tasks, the most urgent is 0 */
     uint64_t iterations;
     int64_t period_ns;
+    int64_t deadline_ns; /* from each release */
     int64_t offset_ns;
     int64_t *completion_ns; /* from the start of the run */
     unsigned jobs;
-    unsigned completed;
+    atomic_uint completed;
+};
+
+/*
+ * What a VCPU works on, as was told to the hypervisor. Only threads of the VCPU use it, of which a
+ * more urgent one may come between any two instructions of another, and then does all that it does.
+ */
+struct agenda {
+    const struct thread *tasks; /* of all VCPUs */
+    unsigned count;
+    unsigned vcpu;
+    bool cpu_bound;
+    atomic_uint turns; /* how often something was about to be told */
+    const struct thread *told;
+    unsigned told_job;
 };
 
 bool become_real_time(void)
@@ -45,17 +63,84 @@ bool become_real_time(void)
     return !sched_setscheduler(0, SCHED_FIFO, &parameters);
 }
 
+static int64_t release_of(const struct thread *task, unsigned job)
+{
+    return task->start_ns + task->offset_ns + job * task->period_ns;
+}
+
+/* The task on whose next job the VCPU works: the most urgent one that is due, or else the one for
+ * which it will wake. NULL if there is none, or an endless loop does not let it sleep. */
+static const struct thread *next_task(const struct agenda *agenda, int64_t now_ns)
+{
+    const struct thread *next = NULL;
+    int64_t next_ns = INT64_MAX;
+    for (unsigned i = 0; i < agenda->count; i++) {
+        const struct thread *task = &agenda->tasks[i];
+        if (task->vcpu != agenda->vcpu || task->completed == task->jobs)
+            continue;
+        int64_t at_ns = release_of(task, task->completed);
+        if (at_ns < now_ns)
+            at_ns = now_ns;
+        if (!next || at_ns < next_ns || (at_ns == next_ns && task->rank < next->rank)) {
+            next = task;
+            next_ns = at_ns;
+        }
+    }
+    return agenda->cpu_bound && next_ns > now_ns ? NULL : next;
+}
+
+/* Tells what the VCPU works on, if that is something else than before. What another thread told in
+ * between was right; what this one then tells may not be, and it tells again. */
+static void tell_next(struct agenda *agenda)
+{
+    unsigned turn;
+    bool again = false;
+    do {
+        turn = ++agenda->turns;
+        int64_t now_ns = clock_ns(CLOCK_REALTIME);
+        const struct thread *task = next_task(agenda, now_ns);
+        unsigned number = task ? task->completed : 0;
+        if (!again && task == agenda->told && number == agenda->told_job)
+            return;
+        agenda->told = task;
+        agenda->told_job = number;
+        if (task)
+            tell_work(release_of(task, number) + task->deadline_ns - now_ns, task->rank);
+        else
+            tell_work(INT64_MAX, INT64_MAX);
+        again = true;
+    } while (agenda->turns != turn);
+}
+
+/* Waits for a job's release, as job() does; before that the VCPU's next job is told, and then its
+ * own. */
+static void wait_and_tell(struct agenda *agenda, int64_t release_ns)
+{
+    tell_next(agenda);
+    if (release_ns > clock_ns(CLOCK_REALTIME))
+        sleep_until(release_ns);
+    tell_next(agenda);
+}
+
 static void *run_task(void *argument)
 {
     struct thread *task = argument;
     int64_t before_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    int64_t release_ns = task->start_ns + task->offset_ns;
     int64_t now_ns = 0;
-    task->ready_ns = clock_ns(CLOCK_REALTIME) - release_ns;
-    while (task->completed < task->jobs && job(release_ns, task->iterations, task->stop, &now_ns)) {
-        task->completion_ns[task->completed++] = now_ns - task->start_ns;
-        release_ns += task->period_ns;
+    task->ready_ns = clock_ns(CLOCK_REALTIME) - release_of(task, 0);
+    while (task->completed < task->jobs) {
+        int64_t release_ns = release_of(task, task->completed);
+        if (task->agenda) {
+            wait_and_tell(task->agenda, release_ns);
+            now_ns = release_ns; /* the job does not wait once more */
+        }
+        if (!job(release_ns, task->iterations, task->stop, &now_ns))
+            break;
+        task->completion_ns[task->completed] = now_ns - task->start_ns;
+        task->completed++;
     }
+    if (task->agenda)
+        tell_next(task->agenda);
     task->cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - before_ns;
     return NULL;
 }
@@ -107,7 +192,7 @@ static int tasks_before(const struct task_list *list, unsigned task)
  * caller frees. */
 static bool prepare(const struct runner *runner, const struct run_request *request,
                     const struct task_list *list, const atomic_bool *stop, struct thread *threads,
-                    int64_t **completions, struct failure *failure)
+                    struct agenda *agendas, int64_t **completions, struct failure *failure)
 {
     int64_t jobs = 0;
     for (unsigned i = 0; i < list->count; i++) {
@@ -125,15 +210,17 @@ static bool prepare(const struct runner *runner, const struct run_request *reque
                         "run: the tasks have more than %d jobs in %lld ns: make it shorter",
                         JOBS_MAX, (long long)request->duration_ns);
         jobs += releases;
+        int rank = tasks_before(list, i);
         threads[i] = (struct thread){
             .stop = stop,
             .start_ns = request->start_ns,
             .vcpu = task->vcpu,
-            .priority = runner->real_time
-                            ? sched_get_priority_max(SCHED_FIFO) - 1 - tasks_before(list, i)
-                            : 0,
+            .priority = runner->real_time ? sched_get_priority_max(SCHED_FIFO) - 1 - rank : 0,
+            .agenda = agendas ? &agendas[task->vcpu] : NULL,
+            .rank = rank,
             .iterations = iterations_of(&runner->speed, task->cost_ns),
             .period_ns = task->period_ns,
+            .deadline_ns = task->deadline_ns,
             .offset_ns = task->offset_ns,
             .jobs = (unsigned)releases,
         };
@@ -216,15 +303,21 @@ static bool fail_late(struct failure *failure, const struct run_request *request
 }
 
 bool run(const struct runner *runner, const struct run_request *request,
-         const struct task_list *list, bool cpu_bound, FILE *console, struct failure *failure)
+         const struct task_list *list, const struct run_flags *flags, FILE *console,
+         struct failure *failure)
 {
     atomic_bool stop = false;
-    unsigned count = list->count, bound_count = cpu_bound ? runner->vcpus : 0;
+    unsigned count = list->count, bound_count = flags->cpu_bound ? runner->vcpus : 0;
     struct thread *threads = calloc(count + runner->vcpus, sizeof *threads);
     struct thread *bound = threads + count;
+    struct agenda *agendas = calloc(runner->vcpus, sizeof *agendas);
     int64_t *completions = NULL;
-    bool good = threads || fail(failure, "run: there is no memory for its threads");
-    good = good && prepare(runner, request, list, &stop, threads, &completions, failure);
+    bool good = (threads && agendas) || fail(failure, "run: there is no memory for its threads");
+    for (unsigned vcpu = 0; good && vcpu < runner->vcpus; vcpu++)
+        agendas[vcpu] = (struct agenda){
+            .tasks = threads, .count = count, .vcpu = vcpu, .cpu_bound = flags->cpu_bound};
+    good = good && prepare(runner, request, list, &stop, threads, flags->tells ? agendas : NULL,
+                           &completions, failure);
     for (unsigned vcpu = 0; good && vcpu < bound_count; vcpu++)
         bound[vcpu] = (struct thread){.stop = &stop, .start_ns = request->start_ns, .vcpu = vcpu};
 
@@ -250,6 +343,7 @@ bool run(const struct runner *runner, const struct run_request *request,
     if (good && !report_run(runner, request, threads, count, bound, console))
         good = fail(failure, "run: there is no memory for its report");
     free(completions);
+    free(agendas);
     free(threads);
     return good;
 }

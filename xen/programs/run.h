@@ -22,6 +22,11 @@ struct runner {
     bool real_time; /* false: threads have no priorities, which the report says */
 };
 
+struct run_flags {
+    bool cpu_bound; /* an endless loop on every VCPU, beside the tasks */
+    bool tells;     /* what each VCPU works on, to the hypervisor; tell_open() has been called */
+};
+
 /*
  * Runs the tasks, and then writes the report (report.h).
  *
@@ -29,6 +34,7 @@ struct runner {
  * and the text "RUN START_NS LATE_NS".
  */
 bool run(const struct runner *runner, const struct run_request *request,
-         const struct task_list *list, bool cpu_bound, FILE *console, struct failure *failure);
+         const struct task_list *list, const struct run_flags *flags, FILE *console,
+         struct failure *failure);
 
 #endif

@@ -59,7 +59,10 @@ NETBACK_MODULES = ("llc", "stp", "bridge", "xen-netback")
 """What dom0 loads for a network."""
 NETFRONT_MODULES = ("xen-netfront",)
 """What a guest loads."""
-NETWORK_MODULES = (*NETBACK_MODULES, *NETFRONT_MODULES)
+TELLING_MODULE = "xen-privcmd"
+"""What a guest loads that tells Xen's scheduler what it works on."""
+OTHER_MODULES = (*NETBACK_MODULES, *NETFRONT_MODULES, TELLING_MODULE)
+"""Those that dom0 does not always load."""
 
 DIRECTORIES = (
     *("dev", "proc", "sys", "tmp", "run/xen", "var/lib/xen", "var/lib/xenstored"),
@@ -253,14 +256,14 @@ def ours(say: Callable[[str], None] = print) -> bytes:
             cpio.file("init", scripts / "init", executable=True),
             cpio.file("laxity/lib.sh", scripts / "lib.sh"),
             *(cpio.file(f"laxity/{name}", made / name, executable=True) for name in DOM0_PROGRAMS),
-            cpio.file("laxity/guest.cpio", guest_root(made / GUEST_PROGRAM)),
+            cpio.file(f"laxity/{files.GUEST_ROOT}", tasks_root(made)),
         ]
     )
 
 
 def network(guests: Iterable[Path], dom0s: Iterable[Path] = ()) -> bytes:
     """The archive of what a network needs besides: modules, and static programs at both ends."""
-    made = kernel(NETWORK_MODULES)
+    made = kernel(OTHER_MODULES)
     hotplug = XEN / "lab" / files.HOTPLUG
     return cpio.archive(
         [
@@ -274,13 +277,20 @@ def network(guests: Iterable[Path], dom0s: Iterable[Path] = ()) -> bytes:
 
 def network_root(at_top: Iterable[Path]) -> bytes:
     """The root of a guest with a network: its modules, and static programs at its top."""
-    return guest_root(
-        programs(_silent) / GUEST_PROGRAM,
+    return tasks_root(
+        programs(_silent),
         [
             *(cpio.file(path.name, path, executable=True) for path in at_top),
-            *numbered(files.MODULES, kernel(NETWORK_MODULES).modules, NETFRONT_MODULES),
+            *numbered(files.MODULES, kernel(OTHER_MODULES).modules, NETFRONT_MODULES),
         ],
     )
+
+
+def tasks_root(made: Path, beside: Iterable[cpio.Entry] = ()) -> bytes:
+    """The root of a guest that runs tasks; `made` is the directory of our static programs."""
+    telling = f"{TELLING_MODULE}.ko"
+    module = cpio.file(telling, kernel(OTHER_MODULES).modules / telling)
+    return guest_root(made / GUEST_PROGRAM, [module, *beside])
 
 
 def numbered(directory: str, modules: Path, names: Iterable[str]) -> list[cpio.Entry]:

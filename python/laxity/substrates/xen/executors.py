@@ -345,7 +345,7 @@ def _files(say: Say) -> dict[str, bytes]:
         **{name: (made / name).read_bytes() for name in PROGRAMS},
         **{name: (scripts / name).read_bytes() for name in SCRIPTS},
         KERNEL: image.build(say=say).kernel.read_bytes(),
-        GUEST_ROOT: image.guest_root(made / image.GUEST_PROGRAM),
+        GUEST_ROOT: image.tasks_root(made),
     }
 
 

@@ -12,7 +12,7 @@ calls the functions of `xen/lab/lib.sh`:
     create laxity-dom1                   from laxity-dom1.cfg, paused
     start_all                            guests boot with the parameters that Xen gives them
     parameters laxity-dom1 budget=... period=... priority=... extratime=... weight=... cap=...
-    tasks laxity-dom1 RUN "cost,period,deadline,offset,vcpu;..." 0|1
+    tasks laxity-dom1 RUN "cost,period,deadline,offset,vcpu;..." 0|1 0|1
     window RUN DURATION_NS EVENTS LEAD_S
 
 and those of `packets` for hosts with calls, whose driver domain is dom0.
@@ -272,7 +272,8 @@ class Plan:
             ]
         for domain in packets.guests(host):
             words = [PREFIX + domain["name"], window.run, _tasks(domain)]
-            lines.append(f"tasks {shlex.join(words)} {int(domain['cpu_bound'])}")
+            flags = domain["cpu_bound"], TABLE[host["policy"]].listens
+            lines.append(f"tasks {shlex.join(words)} {' '.join(str(int(flag)) for flag in flags)}")
         if host["calls"] is not None:
             lines += packets.before_window(host)
         lead_s = _lead_s(host)
