@@ -315,6 +315,12 @@ bench: setup ## Speed, against SimSo in the same run; writes docs/results/speed.
 	$(BIN)/python -m bench
 	cargo bench --quiet --package laxity-media --bench lateness
 
+.PHONY: bench-beside
+bench-beside: setup ## Speed beside that of BASE, a checkout after `make setup`, in each row; fails where it is below 0.97
+	@test -n '$(BASE)' || { echo 'BASE is missing: make bench-beside BASE=../other' >&2; exit 2; }
+	$(BIN)/python -m pip install --quiet --group bench
+	$(BIN)/python -m bench.beside $(BASE)
+
 # What PARTSim is and how it is built: docs/results/partsim.md.
 .PHONY: compare-partsim
 compare-partsim: setup ## Job by job against a build of PARTSim at PARTSIM, SEEDS sets of each kind from FIRST on, and speed; writes docs/results/partsim.md

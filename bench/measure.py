@@ -43,6 +43,11 @@ ROUNDS = 5
 """How often SimSo and each host of Laxity take turns."""
 WORST = 10
 """Late jobs that are explained one by one."""
+STREAMS = (200, 800, 1600)
+TRACED = (
+    ("flat", FLAT, ["duration=1500 s"]),
+    ("RT-Xen", RT_XEN, ["duration=300 s"]),
+)
 RUNS_A_ROUND = 5
 """Runs of Laxity are a thousandth as long as SimSo's: of several, the median counts."""
 
@@ -78,11 +83,9 @@ def _turn(host: laxity.Host, set: list[str]) -> tuple[float, float]:
     return median(public), median(engine)
 
 
-def speeds() -> tuple[Spread, list[Speed]]:
-    """SimSo's speed on the flat host, and Laxity's on both hosts of `examples/`, by turns."""
-    flat, rt_xen = laxity.Host.load(FLAT), laxity.Host.load(RT_XEN)
-    resolved = flat.resolved()
-    hosts = [("flat", flat, ["duration=300 s"])]
+def speed_hosts() -> list[tuple[str, Path, list[str]]]:
+    """Both hosts of `examples/`: a name, the file, and what is changed in it."""
+    hosts = [("flat", FLAT, ["duration=300 s"])]
     for policy in POLICIES:
         key, values = ("quantum", ["0 ms", "1 ms"])
         if TABLE[policy].uses("time-slice"):
@@ -92,7 +95,14 @@ def speeds() -> tuple[Spread, list[Speed]]:
         for value in values:
             how = "event-driven" if value == "0 ms" else f"{key} {value}"
             set = ["duration=300 s", f"host.policy={policy}", f"host.{key}={value}"]
-            hosts.append((f"RT-Xen, {policy}, {how}", rt_xen, set))
+            hosts.append((f"RT-Xen, {policy}, {how}", RT_XEN, set))
+    return hosts
+
+
+def speeds() -> tuple[Spread, list[Speed]]:
+    """SimSo's speed on the flat host, and Laxity's on both hosts of `examples/`, by turns."""
+    resolved = laxity.Host.load(FLAT).resolved()
+    hosts = [(name, laxity.Host.load(file), set) for name, file, set in speed_hosts()]
     simso: list[float] = []
     turns: dict[str, list[tuple[float, float, float]]] = {name: [] for name, _, _ in hosts}
     for _ in range(ROUNDS):
@@ -121,7 +131,7 @@ def call_speeds() -> list[CallSpeed]:
     """800 streams through Dom0 on four cores, with neighbours, and fewer and more."""
     host = laxity.Host.load(TELEPHONY)
     speeds = []
-    for streams in (200, 800, 1600):
+    for streams in STREAMS:
         public, packet_ns = [], []
         for _ in range(ROUNDS):
             start = time.perf_counter()
@@ -150,10 +160,7 @@ def trace_costs() -> list[TraceCost]:
     costs = []
     with tempfile.TemporaryDirectory(dir=ROOT) as directory:
         path = Path(directory) / "trace.laxtrace"
-        for name, file, set in (
-            ("flat", FLAT, ["duration=1500 s"]),
-            ("RT-Xen", RT_XEN, ["duration=300 s"]),
-        ):
+        for name, file, set in TRACED:
             host = laxity.Host.load(file)
             factors, synced_factors = [], []
             for _ in range(2 * ROUNDS + 1):
@@ -303,7 +310,7 @@ CURVE_POLICIES = ("deferrable", "sporadic", "sedf", "credit")
 CURVE_RUNS = 3
 
 
-def _many_vcpus(vcpus: int) -> str:
+def many_vcpus(vcpus: int) -> str:
     """RT-Xen's even share for any number of domains, with as many events a second."""
     domains = []
     for number in range(1, vcpus + 1):
@@ -329,7 +336,7 @@ def _many_vcpus(vcpus: int) -> str:
     """
 
 
-def _many_tasks(tasks: int) -> str:
+def many_tasks(tasks: int) -> str:
     """Any number of tasks in one domain, of a load of 0.7, with as many jobs a second."""
     of_domain = []
     for number in range(tasks):
@@ -365,12 +372,12 @@ def _curves(sizes: tuple[int, ...], host_of: Callable[[int], str]) -> list[Curve
 
 def vcpu_curves() -> list[Curve]:
     """1 to 1,000 VCPUs on one CPU, with ten tasks each."""
-    return _curves(VCPU_COUNTS, _many_vcpus)
+    return _curves(VCPU_COUNTS, many_vcpus)
 
 
 def task_curves() -> list[Curve]:
     """1 to 10,000 tasks on one VCPU."""
-    return _curves(TASK_COUNTS, _many_tasks)
+    return _curves(TASK_COUNTS, many_tasks)
 
 
 class Times(TypedDict):
