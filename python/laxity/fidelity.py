@@ -27,6 +27,7 @@ FIDELITY = "fidelity.json"
 def _added(settled: list[str]) -> str:
     """What overrides add that a host file left out, in words."""
     costs = [setting for setting in settled if setting.startswith("host.costs=")]
+    late_timers = [each for each in settled if each.startswith("host.timer-latency=")]
     accounting = [each for each in settled if each.startswith("host.accounting-phase=")]
     late = [setting for setting in settled if ".offset=" in setting and ".tasks." in setting]
     ticks = [setting for setting in settled if ".tick.cost=" in setting]
@@ -35,6 +36,7 @@ def _added(settled: list[str]) -> str:
     of_guests = [(ticks, "ticks"), (phases, "phases of the periods"), (credits, "credits")]
     of_all = [
         (costs, "what decisions and switches cost"),
+        (late_timers, "how late timers are served"),
         (accounting, "the phase of accounting"),
         (late, "how late guests wake for their first jobs"),
     ]

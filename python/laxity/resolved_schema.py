@@ -521,6 +521,8 @@ class ResolvedHost(TypedDict):
     """The policy's instance-wide settings."""
     costs: Costs
     """The costs of scheduling itself."""
+    timer_latency_ns: int
+    """The time from when a timer of the policy is due to when the policy serves it."""
     domains: list[Domain]
     """The virtual machines, in the order of the file; at least one."""
     caches: list[Cache]

@@ -102,9 +102,10 @@ simulator knows nothing. Traced under `s-base` with seed 23: one guest has 5.5 m
 """
 
 OVER_TEXT = """
-Hosts at loads above 100 % never come to rest: what differs once stays different. Traced under
-`sporadic` with seed 20, tasks released together: all turns come in the same order, and those of
-Xen are 3.4 ms late in the end, since a replenishment is late by as much as the turn that it repays.
+Hosts at loads above 100 % never come to rest: what differs once stays different. Under `sporadic` a
+replenishment is late by as much as the turn that it repays, and each turn by what its timer is
+late. The simulator's timers are therefore late as well, by the 4.5 us that fit best on other hosts
+(`tools/fit/timers.py`); Xen's are not all equally late.
 """
 
 EACH = """

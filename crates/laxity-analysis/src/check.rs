@@ -503,6 +503,9 @@ fn beyond_analysis(host: &Host) -> Option<String> {
             host.policy.name()
         ));
     }
+    if host.timer_latency_ns > 0 {
+        return Some("analysis has no bound where timers of the policy are served late".into());
+    }
     let wakes = host.domains.iter().find(|domain| domain.workload.is_some());
     if let Some(domain) = wakes {
         return Some(format!(

@@ -71,6 +71,7 @@ fn host(policy: Policy, domains: Vec<Domain>) -> Host {
         settings: Settings::default(),
         costs: Costs::default(),
         domains,
+        timer_latency_ns: 0,
         caches: Vec::new(),
         network: None,
         calls: None,
@@ -658,7 +659,7 @@ proptest! {
 }
 
 #[test]
-fn nothing_is_guaranteed_beside_packets_pauses_and_cold_caches() {
+fn nothing_is_guaranteed_beside_packets_pauses_cold_caches_and_late_timers() {
     let alone = host(
         Policy::Deferrable,
         vec![domain(5, 10, 1, vec![task("loop", 1, 20, 20)])],
@@ -679,7 +680,13 @@ fn nothing_is_guaranteed_beside_packets_pauses_and_cold_caches() {
     }];
     assert_eq!(check(&cold).verdict, Verdict::Schedulable);
     cold.domains[0].working_set_bytes = 64;
-    for (host, why) in [(beside, "domain-2 wakes"), (cold, "cold cache")] {
+    let mut late = alone;
+    late.timer_latency_ns = 1;
+    for (host, why) in [
+        (beside, "domain-2 wakes"),
+        (cold, "cold cache"),
+        (late, "served late"),
+    ] {
         let found = check(&host);
         assert_eq!(found.verdict, Verdict::NotGuaranteed);
         let said = found.domains[0].tasks[0].why.as_ref().expect("a reason");

@@ -50,6 +50,7 @@ fn host(tasks: Vec<Task>) -> Host {
             tick: None,
             helper_of: None,
         }],
+        timer_latency_ns: 0,
         caches: Vec::new(),
         network: None,
         calls: None,

@@ -68,6 +68,8 @@ pub struct Host {
     pub settings: Settings,
     /// The costs of scheduling itself.
     pub costs: Costs,
+    /// The time from when a timer of the policy is due to when the policy serves it.
+    pub timer_latency_ns: i64,
     /// The virtual machines, in the order of the file; at least one.
     pub domains: Vec<Domain>,
     /// The caches. May be empty: a VCPU then loses nothing when it migrates.

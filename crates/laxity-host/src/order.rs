@@ -45,6 +45,7 @@ pub(crate) fn resolve(file: &File, root: Span, problems: &Problems) -> Host {
         policy: machine.policy,
         settings: machine.settings,
         costs: machine.costs.clone(),
+        timer_latency_ns: machine.timer_latency_ns,
         domains: Vec::new(),
         caches: machine.caches.clone(),
         network: None,

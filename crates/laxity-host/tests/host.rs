@@ -118,6 +118,7 @@ fn every_key_of_telephony_arrives() {
     };
     let caches = [cache(&[0, 1], 4, 2_000), cache(&[2, 3], 2, 1_600)];
     assert_eq!(host.caches, caches);
+    assert_eq!(host.timer_latency_ns, 4_000);
     assert_eq!(host.domains[0].working_set_bytes, 512 << 10);
     let server = |threads, work, own_work, transcode| Server {
         threads,
@@ -293,6 +294,7 @@ fn defaults_of_telephony() {
     assert_eq!(calls.acceptance, Acceptance::default());
     assert_eq!((calls.through_media_server, calls.sample), (1.0, 4));
     assert!(host.caches.is_empty());
+    assert_eq!(host.timer_latency_ns, 0);
 }
 
 #[test]

@@ -61,6 +61,9 @@ pub enum Refusal {
     /// `costs` is not zero.
     #[error("the reference models no costs of scheduling; leave `costs` out of the host")]
     Costs,
+    /// Timers of the policy are served late.
+    #[error("the reference serves every timer on time; leave `timer-latency` out of the host")]
+    TimerLatency,
     /// A task has jitter.
     #[error("the reference models no jitter; task {task} of domain {domain} has {jitter_ns} ns")]
     Jitter {

@@ -80,6 +80,7 @@ pub fn random_host(seed: u64) -> Host {
         domains: (0..domains)
             .map(|number| domain(draw, &habits, number))
             .collect(),
+        timer_latency_ns: 0,
         caches: Vec::new(),
         network: None,
         calls: None,

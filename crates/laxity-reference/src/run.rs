@@ -25,6 +25,9 @@ pub fn simulate(host: &Host) -> Result<Outcome, Refusal> {
     if !host.costs.is_zero() {
         return Err(Refusal::Costs);
     }
+    if host.timer_latency_ns > 0 {
+        return Err(Refusal::TimerLatency);
+    }
     for domain in &host.domains {
         if let Some(task) = domain.tasks.iter().find(|task| task.jitter_ns != 0) {
             return Err(Refusal::Jitter {

@@ -261,3 +261,38 @@ proptest! {
         }
     }
 }
+
+/// Starts of the runs of a VCPU that always wants to run, with timers that are served a millisecond late.
+fn late_starts_ms(policy: &str) -> Vec<i64> {
+    let host = load(&format!(
+        r#"
+        duration = "45 ms"
+        [host]
+        cpus = 1
+        policy = "{policy}"
+        timer-latency = "1 ms"
+        [[domain]]
+        name = "busy"
+        budget = "2 ms"
+        period = "10 ms"
+        workload = {{ kind = "cpu-bound" }}
+        "#
+    ));
+    let (_, records) = laxity_sim::run(&host, Vec::<Record>::new()).expect("the policy takes it");
+    (records.iter())
+        .filter(|record| record.kind == Kind::Run)
+        .map(|record| record.time_ns / 1_000_000)
+        .collect()
+}
+
+#[test]
+fn late_timers_delay_every_replenishment() {
+    // The first budget comes by a timer, too.
+    for policy in ["deferrable", "periodic", "polling"] {
+        assert_eq!(late_starts_ms(policy), [1, 11, 21, 31, 41], "{policy}");
+    }
+    // Here it is there from the wake on.
+    assert_eq!(late_starts_ms("sedf"), [0, 11, 21, 31, 41]);
+    // Each comes a period after the use that it gives back, which began late itself.
+    assert_eq!(late_starts_ms("sporadic"), [0, 11, 22, 33, 44]);
+}

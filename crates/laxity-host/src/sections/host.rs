@@ -1,6 +1,8 @@
 //! `[host]`: the physical host.
 
-use laxity_config::{Field, List, Problems, Span, Whole};
+use laxity_config::{
+    Duration, Field, List, MICROSECOND_NS, MILLISECOND_NS, Problems, Span, Whole, format_duration,
+};
 use laxity_policies::{Policy, Settings};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -11,6 +13,8 @@ use super::network::{self, DEFAULT_PROFILE, NetworkCosts, NetworkTable};
 use super::settings::{self, SettingsTable};
 use crate::profiles::{Choice, Profile};
 use crate::quantities::CPUS_MAX;
+
+const TIMER_LATENCY_MAX_NS: i64 = 10 * MILLISECOND_NS;
 
 /// The physical host.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -31,6 +35,9 @@ pub(crate) struct HostTable {
     pub settings: SettingsTable,
     /// The costs of scheduling itself: the name of a profile, or a table. By default it is free.
     pub costs: Field<Choice<CostsTable>>,
+    /// How late a timer of the policy is served: a replenishment, a tick or an accounting. At most 10 ms.
+    #[schemars(extend("default" = format_duration(0)))]
+    pub timer_latency: Field<Duration<0, TIMER_LATENCY_MAX_NS, MICROSECOND_NS>>,
     /// The caches, each with the CPUs that share it. By default none: a VCPU loses nothing when it migrates, or when
     /// other VCPUs ran in between.
     pub caches: Field<List<CacheTable>>,
@@ -47,6 +54,7 @@ pub(crate) struct Machine {
     pub costs: Costs,
     /// The profile of `costs`.
     pub costs_profile: Option<Profile>,
+    pub timer_latency_ns: i64,
     pub caches: Vec<Cache>,
     pub network: NetworkCosts,
     /// The profile of `network`.
@@ -84,6 +92,7 @@ pub(crate) fn resolve(host: &Field<HostTable>, root: Span, problems: &Problems) 
         settings: settings::resolve(&table.settings, policy, problems),
         costs,
         costs_profile,
+        timer_latency_ns: table.timer_latency.ns_or(0),
         caches: caches::resolve(&table.caches, cpus, problems),
         network,
         network_profile,

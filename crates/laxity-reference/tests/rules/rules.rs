@@ -621,6 +621,10 @@ fn what_is_not_modelled_is_refused() {
     costly.costs.schedule = Cost::Constant { ns: 1 };
     assert_eq!(simulate(&costly), Err(Refusal::Costs));
 
+    let mut late = host(Policy::Deferrable, 10, vec![domain(1, 1, 1)]);
+    late.timer_latency_ns = 1;
+    assert_eq!(simulate(&late), Err(Refusal::TimerLatency));
+
     let mut jittery = host(Policy::Deferrable, 10, vec![domain(1, 1, 1).task(0, 1, 5)]);
     jittery.domains[0].tasks[0].jitter_ns = 3;
     let refusal = simulate(&jittery).expect_err("jitter is not modelled");

@@ -15,6 +15,7 @@ pub fn host(policy: Policy, duration: i64, domains: Vec<Domain>) -> Host {
         settings: Settings::default(),
         costs: Costs::default(),
         domains,
+        timer_latency_ns: 0,
         caches: Vec::new(),
         network: None,
         calls: None,

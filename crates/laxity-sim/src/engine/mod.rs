@@ -696,11 +696,21 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
             agenda,
             cpus,
             pending,
+            host,
             ..
         } = self;
+        let latency_ns = host.timer_latency_ns;
         policy.take_requests(|request| match request {
-            Request::ArmTimer(cpu, at_ns) => agenda.policy.set(cpu as usize, at_ns),
-            Request::ArmAccount(at_ns) => agenda.policy.set(cpus.len(), at_ns),
+            Request::ArmTimer(cpu, at_ns) => {
+                agenda
+                    .policy
+                    .set(cpu as usize, at_ns.saturating_add(latency_ns));
+            }
+            Request::ArmAccount(at_ns) => {
+                agenda
+                    .policy
+                    .set(cpus.len(), at_ns.saturating_add(latency_ns));
+            }
             Request::Kick(cpu) => {
                 cpus[cpu as usize].asked = true;
                 pending.insert(cpu);

@@ -23,6 +23,9 @@ COSTS = "xen-lab"
 ARRIVAL_NS = 18_229
 """What a guest takes each time its VCPU gets a CPU, beside the switch (tools/fit/arrivals.py)."""
 
+TIMER_LATENCY_NS = 4_500
+"""How late the hypervisor serves a timer of the policy (tools/fit/timers.py)."""
+
 
 def tick_cost_ns(policy: str) -> int:
     """Returns the cost of a tick; policies that were not calibrated have that of their kin."""
@@ -45,6 +48,13 @@ def costs(host: Resolved, arrival_ns: int = ARRIVAL_NS) -> list[str]:
     ]
 
 
+def timers(host: Resolved) -> list[str]:
+    """Returns the override for a file that does not say how late timers are served."""
+    if host.gives("host.timer-latency"):
+        return []
+    return [f"host.timer-latency={TIMER_LATENCY_NS} ns"]
+
+
 def _written(cost: Mapping[str, int], more_ns: int = 0) -> str:
     """A cost as a host file has it, with more of it at each quantile."""
     quantiles = ((key.removesuffix("_ns"), ns + more_ns) for key, ns in cost.items())
@@ -54,4 +64,8 @@ def _written(cost: Mapping[str, int], more_ns: int = 0) -> str:
 def settled(host: Resolved, summary: Path, arrival_ns: int = ARRIVAL_NS) -> list[str]:
     """Returns overrides for a model: what is known of the lab, and what a run there settled."""
     cost_ns = tick_cost_ns(host.host["policy"])
-    return [*costs(host, arrival_ns), *collect.settled(host.host, summary, cost_ns)]
+    return [
+        *costs(host, arrival_ns),
+        *timers(host),
+        *collect.settled(host.host, summary, cost_ns),
+    ]
