@@ -1,11 +1,12 @@
 """Writes docs/results/fidelity.md: random hosts in the simulator and on real Xen, in the lab.
 
-.venv/bin/python tools/pages/fidelity.py [--hosts N] [--seed SEED] [--kept] [POLICY ...]
+.venv/bin/python tools/pages/fidelity.py [--hosts N] [--seed SEED] [--kept|--again] [POLICY ...]
 
 Each host runs under one policy; the policies take turns. It runs twice: its tasks are released
 together at time 0, or each at a time of its own. The hosts of one policy share a boot. What came
 of a host is kept in out/fidelity-hosts, and a host that is there is not run again. `--kept`
-runs none, and writes the page of all that are there.
+runs none, and writes the page of all that are there. `--again`, after a change of the simulator,
+runs the hosts that are there in the simulator, beside what is kept of their boots on Xen.
 """
 
 from __future__ import annotations
@@ -20,12 +21,20 @@ import sys
 from collections import defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from laxity import _core
 from laxity.host import Host
+from laxity.lab import fingerprint
+from laxity.lab.files import RESULTS
 from laxity.policies import TABLE
 from laxity.substrates import of
 from laxity.substrates.xen import Xen, boot, collect, known
+
+if TYPE_CHECKING:
+    from laxity.lab.modes import Mode
+    from laxity.progress import Say
+    from laxity.substrates.xen.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "results" / "fidelity.md"
@@ -185,22 +194,43 @@ def text(
     return "\n".join(lines) + "\n", 100 * total
 
 
+@dataclass(frozen=True)
+class KeptBoot:
+    """An executor that has carried out its plan before."""
+
+    directory: Path
+    mode: Mode = "repeatable"
+
+    def execute(self, plan: Plan, directory: Path, say: Say) -> None:
+        """See laxity.substrates.xen.executors.Executor."""
+        say(f"{len(plan.windows)} hosts of {self.directory.name}")
+        for name in (RESULTS, fingerprint.FILE):
+            (self.directory / name).rename(directory / name)
+
+
 def kept(policy: str, seed: int, *, apart: bool) -> Path:
     """Where is kept what came of a host."""
     return OUTPUT / f"{policy}-{seed}{APART * apart}.json"
 
 
-def run(policy: str, seeds: list[int], *, apart: bool = False) -> None:
-    """Runs hosts on one boot and in the simulator, and keeps what came of each."""
+def run(policy: str, seeds: list[int], *, apart: bool = False, again: bool = False) -> None:
+    """Runs hosts on one boot and in the simulator, and keeps what came of each.
+
+    With `again` the boot is the one that was kept, of the same hosts.
+    """
     texts = {f"host-{seed}": text(seed, policy, apart=apart) for seed in seeds}
     hosts = {
         name: Host(written.encode(), f"{name}.toml").resolve([])
         for name, (written, _) in texts.items()
     }
     directory = OUTPUT / f"boot-{policy}{APART * apart}"
-    shutil.rmtree(directory, ignore_errors=True)
-    xen, sim = Xen(), of("sim")
-    runs = boot.boot(hosts, xen.executor(), directory, lambda line: print(line, file=sys.stderr))
+    before, sim = directory.with_name(f"before-{directory.name}"), of("sim")
+    shutil.rmtree(before, ignore_errors=True)
+    if directory.exists():
+        directory.rename(before)
+    executor = KeptBoot(before) if again else Xen().executor()
+    runs = boot.boot(hosts, executor, directory, lambda line: print(line, file=sys.stderr))
+    shutil.rmtree(before, ignore_errors=True)
     for seed, (name, host) in zip(seeds, hosts.items(), strict=True):
         settled = known.settled(host, directory / f"{name}{collect.SUMMARY}")
         model = sim.run(
@@ -271,16 +301,16 @@ def page(found: list[Found]) -> str:
     return "".join(parts)
 
 
-def run_all(policies: list[str], hosts: int, first_seed: int) -> list[Path]:
-    """Runs the hosts that are not there, and returns where all are kept."""
+def run_all(policies: list[str], hosts: int, first_seed: int, *, again: bool) -> list[Path]:
+    """Runs the hosts that are not there, or those that are; returns where all are kept."""
     turns = defaultdict(list)
     for number in range(hosts):
         turns[policies[number % len(policies)]].append(first_seed + number)
     paths: list[Path] = []
     for apart, (policy, seeds) in itertools.product((False, True), turns.items()):
         of_seeds = {seed: kept(policy, seed, apart=apart) for seed in seeds}
-        if missing := [seed for seed, path in of_seeds.items() if not path.is_file()]:
-            run(policy, missing, apart=apart)
+        if chosen := [seed for seed, path in of_seeds.items() if path.is_file() == again]:
+            run(policy, chosen, apart=apart, again=again)
         paths += of_seeds.values()
     return paths
 
@@ -290,14 +320,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hosts", type=int, default=4 * len(POLICIES))
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kept", action="store_true")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--kept", action="store_true")
+    instead.add_argument("--again", action="store_true")
     parser.add_argument("policies", nargs="*", metavar="POLICY", choices=[*POLICIES, []])
     arguments = parser.parse_args()
     OUTPUT.mkdir(parents=True, exist_ok=True)
     if arguments.kept:
         paths = list(OUTPUT.glob("*.json"))
     else:
-        paths = run_all(arguments.policies or POLICIES, arguments.hosts, arguments.seed)
+        policies = arguments.policies or POLICIES
+        paths = run_all(policies, arguments.hosts, arguments.seed, again=arguments.again)
     found = [Found(**json.loads(path.read_text())) for path in paths]
     found.sort(key=lambda one: (POLICIES.index(one.policy), one.seed, not one.apart))
     if not arguments.policies:
