@@ -123,3 +123,11 @@ def test_costs_that_a_file_gives_are_followed() -> None:
     assert known.costs(host.resolve(['host.costs.schedule="1 us"'])) == []
     given = HOST.replace(b"cpus = 1\n", b'cpus = 1\ncosts = { schedule = "0 ns" }\n')
     assert known.costs(Host(given, "host.toml").resolve([])) == []
+
+
+def test_timers_are_as_late_as_a_file_says() -> None:
+    host = Host(HOST, "host.toml")
+    bare = host.resolve([])
+    late = bare.changed(known.timers(bare)).host["timer_latency_ns"]
+    assert late == known.TIMER_LATENCY_NS > bare.host["timer_latency_ns"] == 0
+    assert known.timers(host.resolve(["host.timer-latency=0 ns"])) == []
