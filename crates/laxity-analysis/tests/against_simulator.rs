@@ -56,7 +56,9 @@ fn costly_host(seed: u64, policy: Policy) -> Host {
         schedule: Cost::Constant { ns: cost_ns / 3 },
         context_switch: Cost::Quantiles {
             median_ns: cost_ns / 2,
+            p90_ns: None,
             p99_ns: cost_ns * 2 / 3,
+            p999_ns: None,
             max_ns: cost_ns * 2 / 3,
         },
     };

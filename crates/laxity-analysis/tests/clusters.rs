@@ -275,7 +275,9 @@ fn with_costs(mut host: Host, seed: u64) -> Host {
         },
         context_switch: Cost::Quantiles {
             median_ns: cost_ns / 2,
+            p90_ns: None,
             p99_ns: cost_ns,
+            p999_ns: None,
             max_ns: cost_ns,
         },
     };

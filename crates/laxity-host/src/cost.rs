@@ -14,7 +14,7 @@ use crate::quantities::NotNegative;
 /// The time of a cost, most often in microseconds.
 type Time = NotNegative<MICROSECOND_NS>;
 
-/// A cost: constant, or drawn from a distribution given by three quantiles.
+/// A cost: constant, or drawn from a distribution given by quantiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(inline)]
@@ -28,12 +28,24 @@ pub enum Cost {
     Quantiles {
         /// The value that half of the draws are below.
         median_ns: i64,
+        /// The value that 90 % of the draws are below; without it the distribution is linear from the median to `p99_ns`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        p90_ns: Option<i64>,
         /// The value that 99 % of the draws are below.
         p99_ns: i64,
+        /// The value that 99.9 % of the draws are below; without it the distribution is linear from `p99_ns` to `max_ns`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        p999_ns: Option<i64>,
         /// The greatest value.
         max_ns: i64,
     },
 }
+
+const MEDIAN: u64 = 1 << 31;
+const P90: u64 = (1 << 32) * 90 / 100;
+const P99: u64 = (1 << 32) * 99 / 100;
+const P999: u64 = (1 << 32) * 999 / 1000;
+const MAX: u64 = 1 << 32;
 
 impl Default for Cost {
     fn default() -> Self {
@@ -44,23 +56,33 @@ impl Default for Cost {
 impl Cost {
     /// The sum of two costs that are drawn together.
     pub fn plus(self, other: Cost) -> Cost {
-        let quantiles = |cost| match cost {
-            Cost::Constant { ns } => (ns, ns, ns),
-            Cost::Quantiles {
-                median_ns,
-                p99_ns,
-                max_ns,
-            } => (median_ns, p99_ns, max_ns),
-        };
         if let (Cost::Constant { ns }, Cost::Constant { ns: more_ns }) = (self, other) {
             return Cost::Constant { ns: ns + more_ns };
         }
-        let (one, two) = (quantiles(self), quantiles(other));
+        let sum_ns = |quantile| self.quantile_ns(quantile) + other.quantile_ns(quantile);
         Cost::Quantiles {
-            median_ns: one.0 + two.0,
-            p99_ns: one.1 + two.1,
-            max_ns: one.2 + two.2,
+            median_ns: sum_ns(MEDIAN),
+            p90_ns: self.bends(other, |(p90_ns, _)| p90_ns).then(|| sum_ns(P90)),
+            p99_ns: sum_ns(P99),
+            p999_ns: self
+                .bends(other, |(_, p999_ns)| p999_ns)
+                .then(|| sum_ns(P999)),
+            max_ns: sum_ns(MAX),
         }
+    }
+
+    /// Whether one of the two costs gives a quantile that may be left out.
+    fn bends(
+        self,
+        other: Cost,
+        quantile_ns: impl Fn((Option<i64>, Option<i64>)) -> Option<i64>,
+    ) -> bool {
+        [self, other].into_iter().any(|cost| match cost {
+            Cost::Constant { .. } => false,
+            Cost::Quantiles {
+                p90_ns, p999_ns, ..
+            } => quantile_ns((p90_ns, p999_ns)).is_some(),
+        })
     }
 
     /// The greatest value that a draw can have, in nanoseconds.
@@ -74,28 +96,42 @@ impl Cost {
     /// The value at the quantile `quantile` / 2^32, in nanoseconds. It is computed in integers, so that every machine
     /// draws the same.
     pub fn at(&self, quantile: u32) -> i64 {
+        self.quantile_ns(quantile.into())
+    }
+
+    /// The value at the quantile `at` / 2^32, at most 1, in nanoseconds.
+    fn quantile_ns(&self, at: u64) -> i64 {
         let Cost::Quantiles {
             median_ns,
+            p90_ns,
             p99_ns,
+            p999_ns,
             max_ns,
         } = *self
         else {
             return self.max_ns();
         };
-        const MEDIAN: u64 = 1 << 31;
-        const P99: u64 = (1 << 32) * 99 / 100;
-        const QUANTILES: [u64; 4] = [0, MEDIAN, P99, 1 << 32];
-        let costs_ns = [median_ns / 2, median_ns, p99_ns, max_ns];
-        let at = u64::from(quantile);
-        let piece = usize::from(at >= MEDIAN) + usize::from(at >= P99);
-        let rise_ns = (costs_ns[piece + 1] - costs_ns[piece]) as u64;
-        let length = QUANTILES[piece + 1] - QUANTILES[piece];
-        let along = at - QUANTILES[piece];
+        let (mut from, mut from_ns) = (0, median_ns / 2);
+        let points = [
+            Some((MEDIAN, median_ns)),
+            p90_ns.map(|p90_ns| (P90, p90_ns)),
+            Some((P99, p99_ns)),
+            p999_ns.map(|p999_ns| (P999, p999_ns)),
+        ];
+        let (mut to, mut to_ns) = (MAX, max_ns);
+        for (quantile, quantile_ns) in points.into_iter().flatten() {
+            if at < quantile {
+                (to, to_ns) = (quantile, quantile_ns);
+                break;
+            }
+            (from, from_ns) = (quantile, quantile_ns);
+        }
+        let (rise_ns, length, along) = ((to_ns - from_ns) as u64, to - from, at - from);
         let risen_ns = match rise_ns.checked_mul(along) {
             Some(product) => product / length,
             None => (u128::from(rise_ns) * u128::from(along) / u128::from(length)) as u64,
         };
-        costs_ns[piece] + risen_ns as i64
+        from_ns + risen_ns as i64
     }
 }
 
@@ -118,8 +154,12 @@ pub(crate) enum CostChoice {
 pub(crate) struct QuantilesTable {
     /// The value that half of the draws are below.
     pub median: Field<Time>,
+    /// The value that 90 % of the draws are below. By default the distribution is linear from `median` to `p99`.
+    pub p90: Field<Time>,
     /// The value that 99 % of the draws are below.
     pub p99: Field<Time>,
+    /// The value that 99.9 % of the draws are below. By default the distribution is linear from `p99` to `max`.
+    pub p999: Field<Time>,
     /// The greatest value.
     pub max: Field<Time>,
 }
@@ -151,7 +191,11 @@ impl<'de> Deserialize<'de> for CostChoice {
             }
         }
 
-        deserializer.deserialize_struct("Cost", &["median", "p99", "max"], CostVisitor)
+        deserializer.deserialize_struct(
+            "Cost",
+            &["median", "p90", "p99", "p999", "max"],
+            CostVisitor,
+        )
     }
 }
 
@@ -173,6 +217,9 @@ impl JsonSchema for CostChoice {
     }
 }
 
+/// The quantiles that need not be given.
+const MAY_BE_ABSENT: [&str; 2] = ["p90", "p999"];
+
 /// The cost that is written; 0 if none is.
 pub(crate) fn cost(choice: &Field<CostChoice>, problems: &Problems) -> Cost {
     let Some((choice, span)) = choice.given() else {
@@ -184,11 +231,13 @@ pub(crate) fn cost(choice: &Field<CostChoice>, problems: &Problems) -> Cost {
     };
     let named = [
         ("median", &quantiles.median),
+        ("p90", &quantiles.p90),
         ("p99", &quantiles.p99),
+        ("p999", &quantiles.p999),
         ("max", &quantiles.max),
     ];
     for (name, field) in named {
-        if field.is_absent() {
+        if field.is_absent() && !MAY_BE_ABSENT.contains(&name) {
             let help = "write { median = \"120 ns\", p99 = \"250 ns\", max = \"5 us\" }, say";
             problems.report(
                 span,
@@ -197,13 +246,19 @@ pub(crate) fn cost(choice: &Field<CostChoice>, problems: &Problems) -> Cost {
             );
         }
     }
-    for [(low_name, low), (high_name, high)] in [[named[0], named[1]], [named[1], named[2]]] {
+    let given: Vec<_> = (named.into_iter())
+        .filter(|(_, field)| !field.is_absent())
+        .collect();
+    for pair in given.windows(2) {
+        let ((low_name, low), (high_name, high)) = (pair[0], pair[1]);
         if let (Some((low, low_span)), Some((high, high_span))) = (low.given(), high.given())
             && low.ns > high.ns
         {
             let (low, high) = (format_duration(low.ns), format_duration(high.ns));
             problems.push(Problem {
-                help: Some("write quantiles in ascending order: median, p99, max".into()),
+                help: Some(
+                    "write quantiles in ascending order: median, p90, p99, p999, max".into(),
+                ),
                 related: Some((high_span, "the higher quantile")),
                 ..Problem::new(
                     low_span,
@@ -214,7 +269,9 @@ pub(crate) fn cost(choice: &Field<CostChoice>, problems: &Problems) -> Cost {
     }
     Cost::Quantiles {
         median_ns: quantiles.median.ns_or(0),
+        p90_ns: quantiles.p90.given().map(|(time, _)| time.ns),
         p99_ns: quantiles.p99.ns_or(0),
+        p999_ns: quantiles.p999.given().map(|(time, _)| time.ns),
         max_ns: quantiles.max.ns_or(0),
     }
 }

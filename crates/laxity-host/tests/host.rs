@@ -44,7 +44,9 @@ fn every_key_arrives() {
         host.costs.context_switch,
         Cost::Quantiles {
             median_ns: 1_000,
+            p90_ns: None,
             p99_ns: 2_000,
+            p999_ns: None,
             max_ns: 3_000
         }
     );
@@ -129,7 +131,9 @@ fn every_key_of_telephony_arrives() {
     let constant = |us: i64| Cost::Constant { ns: us * 1_000 };
     let relay = Cost::Quantiles {
         median_ns: 21_000,
+        p90_ns: Some(25_000),
         p99_ns: 31_000,
+        p999_ns: Some(36_000),
         max_ns: 41_000,
     };
     let workloads = [

@@ -390,6 +390,7 @@ fn serve(
     };
     let mut events = [EpollEvent::empty()];
     while !stop.load(Ordering::Relaxed) {
+        seen.iter_mut().for_each(Seen::wait);
         match exchange
             .epoll
             .wait(&mut events, EpollTimeout::from(socket::RECEIVE_WAIT_MS))
@@ -397,6 +398,7 @@ fn serve(
             Ok(0) | Err(nix::errno::Errno::EINTR) => continue,
             waited => waited.map_err(MediaError::system("wait for several sockets"))?,
         };
+        seen.iter_mut().for_each(Seen::wake);
         let legs = exchange.legs.read().unwrap_or_else(PoisonError::into_inner);
         // A call that has ended in the meantime is not in the list any more.
         let Some([from, to]) = legs.get(&events[0].data()).cloned() else {
@@ -409,10 +411,11 @@ fn serve(
         loop {
             let received = receiver.receive(&from.socket)?;
             report.received += received as u64;
+            seen.iter_mut().for_each(Seen::receive);
             for (datagram, octets) in receiver.datagrams() {
                 // It is read before the packet leaves in another law.
                 let stamp = seen.as_ref().and_then(|_| passage::stamp_of(octets));
-                relay_one(&to, datagram.cut, octets, options, &mut report);
+                relay_one(&to, datagram.cut, octets, options, &mut report, &mut seen);
                 if let (Some(seen), Some(stamp), Some(arrived_ns)) =
                     (&mut seen, stamp, datagram.arrived_ns)
                 {
@@ -436,6 +439,7 @@ fn relay_one(
     octets: &mut [u8],
     options: &RelayOptions,
     report: &mut RelayReport,
+    seen: &mut Option<Seen<'_>>,
 ) {
     if cut {
         report.invalid.too_long += 1;
@@ -445,6 +449,7 @@ fn relay_one(
         report.invalid.count(malformed);
         return;
     }
+    seen.iter_mut().for_each(Seen::process);
     let party = *to.to.read().unwrap_or_else(PoisonError::into_inner);
     match party.map(|party| to.socket.send_to(octets, party)) {
         Some(Ok(_)) => report.forwarded += 1,

@@ -28,6 +28,25 @@ pub struct Passage {
     pub left_ns: i64,
     /// CPU time that the thread used from the end of the packet before to then.
     pub work_ns: i64,
+    /// The thread's steps to the packet.
+    pub steps: Steps,
+}
+
+/// The steps of a thread from the end of one packet to the end of the next one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Steps {
+    /// CLOCK_MONOTONIC when the thread had nothing left to do and began to wait. A packet that arrived later woke it.
+    pub waited_ns: i64,
+    /// CLOCK_MONOTONIC when the thread was told of a packet.
+    pub woken_ns: i64,
+    /// CPU time from the end of the packet before until the thread waited.
+    pub end_cpu_ns: i64,
+    /// CPU time of the system call that received the packet.
+    pub receive_cpu_ns: i64,
+    /// CPU time of processing the packet.
+    pub process_cpu_ns: i64,
+    /// CPU time of the system call that sent the packet on.
+    pub send_cpu_ns: i64,
 }
 
 /// File of the passages that all threads of the pool have seen.
@@ -56,6 +75,8 @@ impl Passages {
             whole: self,
             thread: nix::unistd::gettid().as_raw(),
             used_ns: clock::thread_cpu_ns(),
+            step_ns: clock::thread_cpu_ns(),
+            steps: Steps::default(),
             kept: Vec::new(),
             unkept: 0,
         }
@@ -68,15 +89,56 @@ pub struct Seen<'p> {
     thread: i32,
     /// CPU time of the thread up to the end of the last packet.
     used_ns: i64,
+    /// CPU time of the thread up to the end of the last step.
+    step_ns: i64,
+    /// Those to the present packet.
+    steps: Steps,
     kept: Vec<Passage>,
     unkept: u64,
 }
 
 impl Seen<'_> {
+    /// Notes that the thread waits for a packet.
+    pub fn wait(&mut self) {
+        self.steps.end_cpu_ns = self.step();
+        self.steps.waited_ns = clock::monotonic_ns();
+    }
+
+    /// Notes that the thread was told of a packet.
+    pub fn wake(&mut self) {
+        self.steps.woken_ns = clock::monotonic_ns();
+        self.step();
+    }
+
+    /// Notes that the thread has received packets.
+    pub fn receive(&mut self) {
+        self.steps.receive_cpu_ns = self.step();
+    }
+
+    /// Notes that the thread has processed a packet.
+    pub fn process(&mut self) {
+        self.steps.process_cpu_ns = self.step();
+    }
+
+    /// CPU time since the last step.
+    fn step(&mut self) -> i64 {
+        let now_ns = clock::thread_cpu_ns();
+        now_ns - std::mem::replace(&mut self.step_ns, now_ns)
+    }
+
     /// Notes that the thread, which is the calling one, has sent on the packet with that stamp.
     pub fn left(&mut self, stamp: &Stamp, arrived_ns: i64) {
-        let used_ns = clock::thread_cpu_ns();
+        self.steps.send_cpu_ns = self.step();
+        let used_ns = self.step_ns;
         let work_ns = used_ns - std::mem::replace(&mut self.used_ns, used_ns);
+        let left_ns = clock::monotonic_ns();
+        // Further packets of the same socket are found without looking.
+        let next = Steps {
+            waited_ns: left_ns,
+            woken_ns: left_ns,
+            ..Steps::default()
+        };
+        let steps = std::mem::replace(&mut self.steps, next);
         if self.kept.len() == KEPT_MAX {
             self.unkept += 1;
             return;
@@ -86,13 +148,14 @@ impl Seen<'_> {
             packet: stamp.packet,
             thread: self.thread,
             arrived_ns,
-            left_ns: clock::monotonic_ns(),
+            left_ns,
             work_ns,
+            steps,
         });
     }
 
-    /// Writes for each passage six little-endian numbers of 64 bits: stream, packet, thread, time of arrival, time of
-    /// leaving and CPU time, in ns. Returns how many were too many to be kept.
+    /// Writes for each passage twelve little-endian numbers of 64 bits: stream, packet, thread, time of arrival, time of
+    /// leaving, CPU time, and the thread's steps, in ns. Returns how many were too many to be kept.
     ///
     /// # Errors
     ///
@@ -111,7 +174,7 @@ impl Seen<'_> {
 }
 
 impl Passage {
-    fn numbers(&self) -> [i64; 6] {
+    fn numbers(&self) -> [i64; 12] {
         [
             self.stream.into(),
             self.packet.into(),
@@ -119,6 +182,12 @@ impl Passage {
             self.arrived_ns,
             self.left_ns,
             self.work_ns,
+            self.steps.waited_ns,
+            self.steps.woken_ns,
+            self.steps.end_cpu_ns,
+            self.steps.receive_cpu_ns,
+            self.steps.process_cpu_ns,
+            self.steps.send_cpu_ns,
         ]
     }
 }

@@ -29,7 +29,9 @@ fn partitioned(seed: u64) -> Option<(Host, Policy)> {
 fn cost(most_ns: u64) -> Cost {
     Cost::Quantiles {
         median_ns: most_ns as i64 / 3,
+        p90_ns: None,
         p99_ns: most_ns as i64 / 2,
+        p999_ns: None,
         max_ns: most_ns as i64,
     }
 }

@@ -33,7 +33,7 @@ INTERRUPTED = 130
 TRACEBACK_VARIABLE = "LAXITY_TRACEBACK"
 
 COMMANDS = (
-    *("check", "design", "run", "compare", "sweep", "capacity", "fidelity"),
+    *("check", "design", "run", "compare", "sweep", "capacity", "calibrate", "fidelity"),
     *("why", "observe", "doctor", "trace", "diff", "report", "voice", "policies"),
     *("apply", "bandwidth", "protect", "sched", "site", "appliance", "lab", "schema"),
     "serve",

@@ -18,6 +18,7 @@ from laxity.cli.options import (
     WorkersOption,
     ratio,
 )
+from laxity.cli.outputs import refuse_unwritable_file
 from laxity.errors import InputError
 from laxity.text import number
 
@@ -149,10 +150,8 @@ def _refuse_unwritable(path: Path, *, is_directory: bool) -> None:
     if is_directory:
         if path.exists() and not path.is_dir():
             raise InputError(f"--write {path} is a file", "name a directory for the host files")
-    elif path.is_dir():
-        raise InputError(f"--write {path} is a directory", "name a file, such as host.toml")
-    elif not path.parent.is_dir():
-        raise InputError(f"there is no directory {path.parent}", "make it, or name another file")
+    else:
+        refuse_unwritable_file(path, "--write")
 
 
 def _fleet(

@@ -21,6 +21,16 @@ def directory_for(output: Path | None) -> AbstractContextManager[Path]:
     return temporary_directory() if output is None else directory.output(output)
 
 
+def refuse_unwritable_file(path: Path, option: str) -> None:
+    """Raises InputError, which names the option, if no file can be at `path`."""
+    from laxity.errors import InputError
+
+    if path.is_dir():
+        raise InputError(f"{option} {path} is a directory", "name a file, such as host.toml")
+    if not path.parent.is_dir():
+        raise InputError(f"there is no directory {path.parent}", "make it, or name another file")
+
+
 @contextmanager
 def temporary_directory() -> Iterator[Path]:
     """Gives a directory that is removed in the end."""

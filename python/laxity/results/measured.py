@@ -30,6 +30,12 @@ PASSAGE = np.dtype(
         ("arrived_ns", "<i8"),
         ("left_ns", "<i8"),
         ("work_ns", "<i8"),
+        ("waited_ns", "<i8"),
+        ("woken_ns", "<i8"),
+        ("end_cpu_ns", "<i8"),
+        ("receive_cpu_ns", "<i8"),
+        ("process_cpu_ns", "<i8"),
+        ("send_cpu_ns", "<i8"),
     ]
 )
 """A packet at the media server, as `laxity-media relay --passages` writes it."""

@@ -150,7 +150,9 @@ mod tests {
             deferrable.schedule,
             Cost::Quantiles {
                 median_ns: 121,
+                p90_ns: None,
                 p99_ns: 250,
+                p999_ns: None,
                 max_ns: 5642
             }
         );
@@ -159,7 +161,9 @@ mod tests {
             sedf.context_switch,
             Cost::Quantiles {
                 median_ns: 2370,
+                p90_ns: None,
                 p99_ns: 3089,
+                p999_ns: None,
                 max_ns: 8177
             }
         );

@@ -215,10 +215,10 @@ impl Network {
             Origin::ToGuest(_) if packet.kind == Kind::Segment => {
                 self.take_segment(self.pool_of[vcpu], packet, now)
             }
-            Origin::ToGuest(_) => self.put_into_socket(self.pool_of[vcpu], packet),
+            Origin::ToGuest(_) => self.put_into_socket(self.pool_of[vcpu], packet, now),
             Origin::Released(number) => self.leave(number, packet, now),
             Origin::Card(card) if self.card_pools[card].is_some() => {
-                self.put_into_socket(self.pool_of[vcpu], packet)
+                self.put_into_socket(self.pool_of[vcpu], packet, now)
             }
             Origin::FromGuest(interface) if self.way_on(&packet) == WayOn::Wire => {
                 if !self.onto_wire(None, packet, now) {

@@ -161,6 +161,7 @@ impl Network {
                 idle: (0..threads)
                     .map(|thread| vcpus.start + thread % vcpus.len())
                     .collect(),
+                waking: 0,
                 vcpus,
                 waiting: VecDeque::new(),
                 cards,

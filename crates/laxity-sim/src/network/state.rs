@@ -48,6 +48,8 @@ pub enum Outside {
     Disk { call: u64 },
     /// A sender sends its next packet.
     Send { pool: usize },
+    /// A thread that was last at the VCPU `last` has woken up.
+    Woken { pool: usize, last: usize },
     /// Netback has credit for a guest again.
     Credit { interface: usize },
     /// The allocator is to look.

@@ -12,8 +12,8 @@ use std::ops::Range;
 const SOCKET_PACKETS: u16 = 128;
 
 impl Network {
-    pub(super) fn put_into_socket(&mut self, pool: usize, packet: Packet) {
-        let pool = &mut self.pools[pool];
+    pub(super) fn put_into_socket(&mut self, number: usize, packet: Packet, now: i64) {
+        let pool = &mut self.pools[number];
         let fits = match packet.kind {
             Kind::Voice => self.phones.queue(&packet, SOCKET_PACKETS),
             _ => pool.waiting.len() < usize::from(SOCKET_PACKETS),
@@ -29,11 +29,25 @@ impl Network {
         self.journeys.come(&packet, Place::Socket, line);
         pool.waiting.push_back(packet);
         if let Some(last) = pool.idle.pop_front() {
-            let vcpus = pool.vcpus.clone();
-            let line = self.place_thread(last, vcpus);
-            self.lines[line].ready += 1;
-            self.signals.push(line);
+            pool.waking += 1;
+            match self.draw(line, self.costs.wake_up_latency) {
+                0 => self.woken(number, last),
+                latency_ns => self.at(now + latency_ns, Outside::Woken { pool: number, last }),
+            }
         }
+    }
+
+    /// A thread that was last at the VCPU `last` has woken up, unless it has been forgotten since.
+    pub(super) fn woken(&mut self, pool: usize, last: usize) {
+        let pool = &mut self.pools[pool];
+        if pool.waking == 0 {
+            return;
+        }
+        pool.waking -= 1;
+        let vcpus = pool.vcpus.clone();
+        let line = self.place_thread(last, vcpus);
+        self.lines[line].ready += 1;
+        self.signals.push(line);
     }
 
     /// The VCPU to which a thread that is woken goes, as Linux's does: the one where it was last if no thread is there,
@@ -159,7 +173,7 @@ impl Network {
             sent_ns: now,
         };
         self.at(now + sender.interval_ns, Outside::Send { pool });
-        self.put_into_socket(pool, packet);
+        self.put_into_socket(pool, packet, now);
     }
 }
 
@@ -198,7 +212,7 @@ domain = "media"
         };
         let ready = |network: &Network| [0, 1].map(|vcpu| network.lines[vcpu].ready);
         for number in 0..4 {
-            network.put_into_socket(0, packet(number));
+            network.put_into_socket(0, packet(number), 0);
         }
         assert_eq!(ready(&network), [2, 2]);
         for _ in 0..2 {

@@ -83,16 +83,17 @@ class SceneReport(Report, Used):
     seen: NotRequired[Seen]
     """What the kernel was asked, of a run that is recorded."""
     passages: NotRequired[np.ndarray[tuple[int], np.dtype[np.void]]]
-    """The packets at the media server, as PASSAGE, of a run that is recorded."""
+    """The packets at the media server, as PASSAGE, if they were asked for."""
 
 
-def run(scene: Scene, recording: Path | None = None) -> SceneReport:
+def run(scene: Scene, recording: Path | None = None, *, with_passages: bool = False) -> SceneReport:
     """Runs a scene on this machine, as root, and leaves nothing behind.
 
-    With `recording`, who had the CPUs goes to that file, and the packets are those of all calls. If
-    the kernel does not let itself be traced, or lost events, there is no such file, and `seen` says
-    why.
+    With `recording`, who had the CPUs goes to that file. If the kernel does not let itself be
+    traced, or lost events, there is no such file, and `seen` says why. With `recording` or
+    `with_passages` the report has the passages, and its packets are those of all calls.
     """
+    with_passages = with_passages or recording is not None
     path = program()
     require(PROGRAMS)
     shares = {scene.server.name: scene.server.share}
@@ -116,7 +117,7 @@ def run(scene: Scene, recording: Path | None = None) -> SceneReport:
             return Place(NAMESPACES / sides[side], made, group, files=files)
 
         clients = on(CLIENT)
-        passages = None if recording is None else files / PASSAGES
+        passages = files / PASSAGES if with_passages else None
         server = stack.enter_context(
             media_server(scene.server, on(SERVER, scene.server.name), clients.namespace, passages)
         )
@@ -136,7 +137,8 @@ def run(scene: Scene, recording: Path | None = None) -> SceneReport:
         load_average = os.getloadavg()[0]
         usage = _Usage(made, group_names)
         watch = _Watch(made, group_names, recording)
-        parties, sip, used = _converse(scene, str(path), server, clients, usage, watch)
+        sample = 1 if with_passages else scene.calls.sample
+        parties, sip, used = _converse(scene, str(path), server, clients, usage, watch, sample)
         report: SceneReport = {
             "calls": parties["calls"],
             "load": parties["load"],
@@ -261,11 +263,11 @@ def _converse(
     clients: Place,
     usage: _Usage,
     watch: _Watch,
+    sample: int,
 ) -> tuple[PartiesReport, Counted | None, Used]:
     """Lets the calls be, for their time; what the parties say, what SIPp counted, what was used."""
     calls = scene.calls
     command = [path, "calls", "--json", f"--playout={calls.playout_ns} ns"]
-    sample = 1 if watch.is_wanted else calls.sample
     command += ["--packets", str(clients.files / PACKETS), f"--sample={sample}"]
     command += [f"--senders={1 + calls.at_once // CALLS_PER_SENDER}"]
     command += [f"--duration={calls.duration_ns} ns"]

@@ -1,0 +1,89 @@
+"""`laxity calibrate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from laxity.cli.command import examples, typer_app
+from laxity.cli.console import print_json, print_rich, progress_bar, say
+from laxity.cli.options import JsonOption, time_ns
+from laxity.cli.outputs import refuse_unwritable_file
+
+DURATION = "15 s"
+STREAMS = 100
+
+app = typer_app()
+
+
+@app.command(
+    epilog=examples(
+        "calibrate",
+        "calibrate --toml",
+        "calibrate examples/telephony.toml -o calibrated.toml",
+    )
+)
+def calibrate(
+    *,
+    host: Annotated[
+        Path | None,
+        typer.Argument(metavar="[HOST]", help="The host file for -o; - is the standard input."),
+    ] = None,
+    streams: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, max=1000, help="Measure packets of this many streams."),
+    ] = STREAMS,
+    duration: Annotated[
+        str, typer.Option(metavar="TIME", help="How long packets are sent, in all.")
+    ] = DURATION,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Write HOST with the measured costs there."
+        ),
+    ] = None,
+    as_toml: Annotated[
+        bool, typer.Option("--toml", help="Print the costs as a table of a host file.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """What does a packet cost on this machine, and how many streams does a CPU carry?
+
+    Sends real packets through Laxity's media server, as --on linux does, and measures each step of
+    their way: the costs of [host] network with which the simulator predicts this machine. Needs
+    root, and leaves nothing behind. Other work on the machine is measured, too.
+    """
+    from laxity.calibration import calibrate as measure
+    from laxity.errors import InputError
+    from laxity.host import Host
+    from laxity.tables.calibration import calibration_table
+
+    if (host is None) != (output is None):
+        raise InputError(
+            "a host file is written from another one", "give both HOST and -o FILE, or neither"
+        )
+    if as_toml and as_json:
+        raise InputError("--toml and --json both say what is printed", "leave one of them out")
+    file = None if host is None else Host.load(host)
+    if file is not None and output is not None:
+        # What cannot be written is told before anything is measured.
+        refuse_unwritable_file(output, "-o")
+        if file.resolved()["network"] is None:
+            raise InputError(f"{file.name} has no packets", "add [calls] with streams = 100, say")
+    with progress_bar("measuring") as progress:
+        found = measure(
+            streams=streams,
+            duration_ns=time_ns(duration, "--duration", DURATION),
+            progress=progress,
+        )
+    if as_json:
+        print_json(found.to_json())
+    elif as_toml:
+        print(found.toml)
+    else:
+        print_rich(calibration_table(found))
+    if file is not None and output is not None:
+        output.write_bytes(found.calibrated(file).text)
+        say(f"wrote {output}")
