@@ -172,7 +172,7 @@ class Calibration:
         }
 
     def calibrated(self, host: Host) -> Host:
-        """The host file with these costs of packets.
+        """The host file with these costs of packets, whose servers are processes of this machine.
 
         What is not on the way of voice, such as signalling, costs what it did before. Raises
         HostError if the file has no place for it.
@@ -185,7 +185,7 @@ class Calibration:
             for name in _beside_voice(resolved.host)
         }
         written = ", ".join(f"{name} = {cost}" for name, cost in table.items())
-        values = [("host.network", f"{{ {written} }}")]
+        values = [("host.network", f"{{ {written} }}"), ("host.native", "true")]
         return type(host)(answered(resolved, (), values).text, host.name)
 
 

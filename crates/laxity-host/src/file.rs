@@ -91,6 +91,8 @@ pub struct Network {
     pub driver: Option<usize>,
     /// The CPU time for packets.
     pub costs: NetworkCosts,
+    /// Whether servers are processes of the host's own kernel.
+    pub native: bool,
     /// Agreements about the driver domain's cards, if there are any.
     pub link: Option<Link>,
     /// Protection by checkpoint, if a domain is protected.

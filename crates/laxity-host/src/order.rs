@@ -136,6 +136,9 @@ fn telephony(
         all_are_reached(domains, &nics, driver, problems);
     }
     packets_are_there(file, has_packets, problems);
+    if machine.native {
+        is_without_guests(file, domains, &nics, driver, problems);
+    }
     let through_driver = |domain: usize| {
         let sends = host.domains[domain].workload.as_ref();
         let sends = sends.is_some_and(|workload| {
@@ -157,6 +160,7 @@ fn telephony(
         nics,
         driver,
         costs: machine.network,
+        native: machine.native,
         link,
         protect,
     });
@@ -217,6 +221,43 @@ fn packets_are_there(file: &File, has_packets: bool, problems: &Problems) {
     ] {
         if let Some(span) = span.filter(|_| !is_useful) {
             problems.report(span, message, help);
+        }
+    }
+}
+
+/// Reports what a host whose servers are processes of its own kernel does not have.
+fn is_without_guests(
+    file: &File,
+    domains: &Domains<'_>,
+    nics: &[Nic],
+    driver: Option<usize>,
+    problems: &Problems,
+) {
+    const HELP: &str = "leave it out, or write native = false in [host]";
+    let calls = file.calls.value.as_ref();
+    let control = calls.and_then(|calls| calls.call_control.span);
+    let registrations = calls.and_then(|calls| calls.registrations.span);
+    for (span, what) in [
+        (control, "call control"),
+        (registrations, "registrations"),
+        (file.link.span, "agreements about its link"),
+        (file.protect.span, "protection by checkpoint"),
+    ] {
+        if let Some(span) = span {
+            problems.report(span, format!("a native host has no {what}"), HELP);
+        }
+    }
+    for (domain, (table, span)) in domains.tables.iter().enumerate() {
+        let is_sender = table.kind() == Some(WorkloadKind::Sender);
+        let drives = nics.iter().any(|nic| nic.domain == domain) && driver != Some(domain);
+        if is_sender || drives {
+            let what = if is_sender {
+                "sends bulk data"
+            } else {
+                "drives a card"
+            };
+            let message = format!("{} {what}, and a native host has no guests", table.title());
+            problems.report(table.workload.span.unwrap_or(*span), message, HELP);
         }
     }
 }

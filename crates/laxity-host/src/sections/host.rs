@@ -44,6 +44,11 @@ pub(crate) struct HostTable {
     /// The CPU time for packets: the name of a profile, or a table.
     #[schemars(extend("default" = DEFAULT_PROFILE))]
     pub network: Field<Choice<NetworkTable>>,
+    /// Whether servers are processes of the host's own kernel, without virtual machines, as `--on linux` runs them. A
+    /// domain is then a control group. The kernel puts a packet into its socket after `receive`, which takes no
+    /// domain's CPU time, and a thread pays for `socket-receive`.
+    #[schemars(extend("default" = false))]
+    pub native: Field<bool>,
 }
 
 /// What comes of `[host]`.
@@ -59,6 +64,7 @@ pub(crate) struct Machine {
     pub network: NetworkCosts,
     /// The profile of `network`.
     pub network_profile: Option<Profile>,
+    pub native: bool,
 }
 
 /// `root` is the place of the file.
@@ -96,5 +102,6 @@ pub(crate) fn resolve(host: &Field<HostTable>, root: Span, problems: &Problems) 
         caches: caches::resolve(&table.caches, cpus, problems),
         network,
         network_profile,
+        native: table.native.value.unwrap_or(false),
     }
 }

@@ -52,6 +52,9 @@ impl Network {
 
     /// A packet reaches a card.
     pub(super) fn receive(&mut self, card: usize, packet: Packet, now: i64) {
+        if self.native {
+            return self.receive_natively(card, packet, now);
+        }
         let looked_at = self.is_looked_at(self.card_sources[card]);
         let line = self.sources[self.card_sources[card]].line;
         let reaction = self.cards[card].receive(packet, looked_at, now);
@@ -69,6 +72,20 @@ impl Network {
                 self.lose(&packet);
             }
         }
+    }
+
+    /// The kernel takes a packet from a card into a socket of its own, in an interrupt.
+    fn receive_natively(&mut self, card: usize, packet: Packet, now: i64) {
+        self.cards[card].packets_received += 1;
+        let pool = match packet.kind {
+            Kind::Voice => Some(self.media),
+            _ => self.signalling,
+        };
+        let Some(pool) = pool else {
+            return self.lose(&packet);
+        };
+        let latency_ns = self.draw(self.pools[pool].vcpus.start, self.costs.receive);
+        self.at(now + latency_ns, Outside::Arrived { pool, packet });
     }
 
     /// Takes a packet out of a source; `None` if it had none.

@@ -10,6 +10,8 @@ pub struct Pool {
     pub domain: usize,
     pub role: Role,
     pub work: Cost,
+    /// What a thread pays to receive a packet.
+    pub receive: Cost,
     /// What a thread pays to send a packet on.
     pub send: Cost,
     /// The VCPU at which each idle thread was last; the thread that has been idle longest comes first.

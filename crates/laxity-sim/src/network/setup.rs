@@ -72,6 +72,7 @@ impl Network {
             driver_cards: Vec::new(),
             driver_vcpus,
             costs: described.costs,
+            native: described.native,
             voice_bytes: calls.codec.payload_bytes(),
             media: usize::MAX,
             signalling: None,
@@ -132,8 +133,11 @@ impl Network {
                 _ => continue,
             };
             let pool = self.pools.len();
-            let cards = cards_of(domain);
-            for &card in &cards {
+            let cards = match network.driver {
+                Some(driver) if network.native => cards_of(driver),
+                _ => cards_of(domain),
+            };
+            for &card in cards.iter().filter(|_| !network.native) {
                 self.card_pools[card] = Some(pool);
             }
             let interface = cards.is_empty().then(|| {
@@ -157,6 +161,11 @@ impl Network {
                 domain,
                 role,
                 work: server.work,
+                receive: if network.native {
+                    costs.socket_receive
+                } else {
+                    Cost::default()
+                },
                 send: costs.socket_send.plus(onwards),
                 idle: (0..threads)
                     .map(|thread| vcpus.start + thread % vcpus.len())

@@ -46,6 +46,8 @@ pub enum Outside {
     Coalesced { card: usize },
     /// The signalling server's disk operation for a call is done.
     Disk { call: u64 },
+    /// The kernel of a native host has put a packet into the socket of a pool.
+    Arrived { pool: usize, packet: Packet },
     /// A sender sends its next packet.
     Send { pool: usize },
     /// A thread that was last at the VCPU `last` has woken up.
@@ -103,6 +105,8 @@ pub struct Network {
     /// VCPUs of the driver domain; none without one.
     pub driver_vcpus: Range<usize>,
     pub costs: NetworkCosts,
+    /// Whether servers are processes of the host's own kernel.
+    pub native: bool,
     pub voice_bytes: u32,
     /// The pool of the media server.
     pub media: usize,

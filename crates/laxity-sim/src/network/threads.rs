@@ -81,8 +81,8 @@ impl Network {
         } else {
             pool.send
         };
-        let work = pool.work;
-        let cost_ns = self.draw(vcpu, work) + self.draw(vcpu, send);
+        let (receive, work) = (pool.receive, pool.work);
+        let cost_ns = self.draw(vcpu, receive) + self.draw(vcpu, work) + self.draw(vcpu, send);
         if packet.kind == Kind::Voice {
             self.phones.dequeue(&packet);
         }
@@ -109,7 +109,7 @@ impl Network {
         let role = self.pools[pool].role;
         let asks = self.control.is_some()
             && (packet.number == phones::INVITE || packet.number == phones::BYE);
-        let writes = packet.number == phones::INVITE;
+        let writes = packet.number == phones::INVITE && !self.native;
         let next = match (role, packet.kind) {
             (Role::Media, _) => Kind::Voice,
             (Role::Control, _) => Kind::Answer,
