@@ -59,7 +59,7 @@ STEPS = {
     "wake-up-latency": LATENCY,
     "relay": THREAD,
     "transcode": THREAD,
-    "socket-send": THREAD,
+    "socket-send": KERNEL,
 }
 """The steps of `[host] network` that a packet takes on this machine, and how each is measured."""
 
@@ -276,26 +276,33 @@ def steps_of(relayed: list[SceneReport], transcoded: list[SceneReport]) -> Itera
     A thread's work on a packet is to process it, and to see that its socket has no other.
     """
     passages = np.concatenate([report["passages"] for report in relayed])
+    there_ns, back_ns = np.concatenate([_under_way_ns(report) for report in relayed], axis=1)
     times_ns = {
-        "receive": np.concatenate([_under_way_ns(report) for report in relayed]),
+        "receive": there_ns,
         "socket-receive": passages["receive_cpu_ns"],
         "wake-up-latency": _wake_ups_ns(passages),
         "relay": passages["process_cpu_ns"] + passages["end_cpu_ns"],
         "transcode": _transcoding_ns(transcoded, passages),
-        "socket-send": passages["send_cpu_ns"],
+        "socket-send": back_ns,
     }
     for name in STEPS:
         yield Step.of(name, times_ns[name])
 
 
 def _under_way_ns(report: SceneReport) -> Array:
-    """From when each packet was sent to when the kernel had it for the media server."""
+    """From when each packet was sent to when the kernel had it, in two rows: there and back.
+
+    The system call that sends a packet through the cable also receives it at the other end, and
+    wakes who waits there. That is no longer the sender's work on the packet.
+    """
     sent, seen = report["packets"], report["passages"]
     sent = sent[np.argsort(_keys(sent))]
     places = np.searchsorted(_keys(sent), _keys(seen))
     is_told = places < sent.size
     is_told[is_told] = _keys(sent)[places[is_told]] == _keys(seen)[is_told]
-    return np.asarray(seen[is_told]["arrived_ns"] - sent[places[is_told]]["sent_ns"])
+    seen, sent = seen[is_told], sent[places[is_told]]
+    there_ns, back_ns = seen["arrived_ns"] - sent["sent_ns"], sent["arrived_ns"] - seen["sent_ns"]
+    return np.asarray([there_ns, back_ns])
 
 
 def _keys(packets: Array) -> Array:

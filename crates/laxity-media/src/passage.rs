@@ -45,8 +45,8 @@ pub struct Steps {
     pub receive_cpu_ns: i64,
     /// CPU time of processing the packet.
     pub process_cpu_ns: i64,
-    /// CPU time of the system call that sent the packet on.
-    pub send_cpu_ns: i64,
+    /// CLOCK_MONOTONIC when the thread began to send the packet on.
+    pub sent_ns: i64,
 }
 
 /// File of the passages that all threads of the pool have seen.
@@ -118,6 +118,7 @@ impl Seen<'_> {
     /// Notes that the thread has processed a packet.
     pub fn process(&mut self) {
         self.steps.process_cpu_ns = self.step();
+        self.steps.sent_ns = clock::monotonic_ns();
     }
 
     /// CPU time since the last step.
@@ -128,7 +129,7 @@ impl Seen<'_> {
 
     /// Notes that the thread, which is the calling one, has sent on the packet with that stamp.
     pub fn left(&mut self, stamp: &Stamp, arrived_ns: i64) {
-        self.steps.send_cpu_ns = self.step();
+        self.step();
         let used_ns = self.step_ns;
         let work_ns = used_ns - std::mem::replace(&mut self.used_ns, used_ns);
         let left_ns = clock::monotonic_ns();
@@ -187,7 +188,7 @@ impl Passage {
             self.steps.end_cpu_ns,
             self.steps.receive_cpu_ns,
             self.steps.process_cpu_ns,
-            self.steps.send_cpu_ns,
+            self.steps.sent_ns,
         ]
     }
 }

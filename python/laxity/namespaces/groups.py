@@ -53,6 +53,8 @@ class Share:
     """The cap in percent of one CPU; 0 is no cap."""
     cpus: tuple[int, ...]
     """The CPUs that it may run on."""
+    quota_us: tuple[int, int] | None = None
+    """The CPU time in every so long, in place of a cap in percent."""
 
 
 def settings_v2(shares: Mapping[str, Share]) -> dict[str, Settings]:
@@ -95,11 +97,15 @@ def _weights(shares: Mapping[str, Share], least: int, default: int, most: int) -
 
 
 def _quota_us(share: Share) -> int:
+    if share.quota_us is not None:
+        return share.quota_us[0]
     return share.cap_percent * _period_us(share) // 100
 
 
 def _period_us(share: Share) -> int:
     """Longer for caps of which the kernel would not take that little at once."""
+    if share.quota_us is not None:
+        return share.quota_us[1]
     return max(PERIOD_US, math.ceil(100 * QUOTA_US_MIN / (share.cap_percent or 100)))
 
 

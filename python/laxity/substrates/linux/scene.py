@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from laxity.resolved_schema import ArrivalRate, Domain, Nic, ResolvedHost
     from laxity.servers import MediaProgram
 
+MICROSECOND_NS = 1_000
 MILLISECOND_NS = 1_000_000
+OWN = "eevdf"
+"""The model of the scheduler that shares the CPUs here."""
+POLICIES = (
+    *(name for name, policy in TABLE.items() if "linux" in policy.substrates and not policy.own_of),
+    OWN,
+)
+"""The policies of hosts that Linux can run: what they know, its own scheduler knows, too."""
 PLAYOUT_NS = 60 * MILLISECOND_NS
 
 
@@ -184,7 +192,9 @@ def scene(host: ResolvedHost, program: MediaProgram, cpus: int) -> Scene:
             pace = (workload["run_ns"], workload["idle_ns"])
         if domain["cpu_bound"] or pace != (0, 0):
             neighbours.append(
-                Neighbour(domain["name"], _share(domain), len(domain["vcpus"]), *pace)
+                Neighbour(
+                    domain["name"], _share(domain, host["policy"]), len(domain["vcpus"]), *pace
+                )
             )
     return Scene(
         Calls(
@@ -197,18 +207,18 @@ def scene(host: ResolvedHost, program: MediaProgram, cpus: int) -> Scene:
         ),
         Server(
             media["name"],
-            _share(media),
+            _share(media, host["policy"]),
             work["threads"],
             _work_ns(media),
             work["transcode"],
             program,
         ),
         tuple(neighbours),
-        None if signalling is None else _signalling(domains[signalling]),
+        None if signalling is None else _signalling(domains[signalling], host["policy"]),
     )
 
 
-def _signalling(domain: Domain) -> Signalling:
+def _signalling(domain: Domain, policy: str) -> Signalling:
     workload = server_of(domain)
     if workload["own_work"] is not None:
         raise InputError(
@@ -216,7 +226,7 @@ def _signalling(domain: Domain) -> Signalling:
             "Kamailio takes",
             "leave it out",
         )
-    return Signalling(domain["name"], _share(domain), workload["threads"])
+    return Signalling(domain["name"], _share(domain, policy), workload["threads"])
 
 
 def _work_ns(media: Domain) -> int:
@@ -238,10 +248,8 @@ def _refuse_host(host: ResolvedHost, cpus: int) -> None:
             "this host has no calls, and on Linux nothing else is run",
             "add [calls] with streams = 100, say, or run it in the simulator or on Xen",
         )
-    if "linux" not in TABLE[host["policy"]].substrates:
-        on_linux = " or ".join(
-            f"--policy {name}" for name, policy in TABLE.items() if "linux" in policy.substrates
-        )
+    if host["policy"] not in POLICIES:
+        on_linux = " or ".join(f"--policy {name}" for name in POLICIES)
         raise InputError(
             f"`host.policy` is {host['policy']}, and Linux shares CPUs by its own scheduler, "
             "which knows weights and caps alone",
@@ -294,6 +302,11 @@ def _refuse_what_is_simulated(host: ResolvedHost) -> None:
 
 
 def _refuse_domain(domain: Domain) -> None:
+    if domain["parameters"]["quota_burst_ns"]:
+        raise InputError(
+            f"`domain.{domain['name']}.quota-burst` is given, and a run on Linux keeps no quota",
+            "leave it out, or run it in the simulator",
+        )
     if domain["tasks"]:
         raise InputError(
             f"`domain.{domain['name']}` has tasks, and on Linux only servers and CPU-bound "
@@ -334,7 +347,11 @@ def _per_s(rate: ArrivalRate | None) -> float:
     return 0.0 if rate is None else rate["millionths_per_hour"] / 3_600_000_000
 
 
-def _share(domain: Domain) -> Share:
+def _share(domain: Domain, policy: str) -> Share:
     parameters = domain["parameters"]
-    cpus = {cpu for vcpu in domain["vcpus"] for cpu in vcpu["affinity"]}
-    return Share(parameters["weight"], parameters["cap_percent"], tuple(sorted(cpus)))
+    cpus = tuple(sorted({cpu for vcpu in domain["vcpus"] for cpu in vcpu["affinity"]}))
+    if policy != OWN:
+        return Share(parameters["weight"], parameters["cap_percent"], cpus)
+    quota_ns, period_ns = parameters["quota_ns"], parameters["quota_period_ns"]
+    quota_us = (quota_ns // MICROSECOND_NS, period_ns // MICROSECOND_NS) if quota_ns else None
+    return Share(parameters["weight"], 0, cpus, quota_us)

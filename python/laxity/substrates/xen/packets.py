@@ -80,6 +80,11 @@ def refuse(host: ResolvedHost) -> None:
             "`calls.call-control` is a domain, and no guest on Xen is one",
             "leave it out, or run it in the simulator",
         )
+    if network["native"]:
+        raise InputError(
+            "`host.native` is true, and on Xen every server is a virtual machine",
+            "add --set host.native=false, or run it in the simulator or on Linux",
+        )
     if not calls["streams"]:
         raise InputError("`calls.streams` is 0, and on Xen there are no others", "have some")
     if traced_bytes(host) > TRACED_BYTES_MAX:
