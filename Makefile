@@ -406,6 +406,11 @@ results-voice: setup ## What loss costs the reference speech; writes docs/result
 fidelity-hosts: lab ## Random hosts on Xen and in the simulator, HOSTS of them; writes docs/results/fidelity.md
 	$(BIN)/python tools/pages/fidelity.py --hosts $(or $(HOSTS),60)
 
+.PHONY: results-calibration
+results-calibration: setup ## Real packets against the simulator with measured costs, as root; writes docs/results/calibration.md
+	cargo build --quiet --release -p laxity-media
+	$(BIN)/python tools/pages/calibration.py
+
 .PHONY: observe-hosts
 observe-hosts: lab ## Random hosts of the labs of Xen and KVM, found again by observe; writes docs/results/observe.md
 	$(BIN)/python tools/pages/observe.py --hosts $(or $(HOSTS),20)

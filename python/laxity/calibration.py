@@ -22,7 +22,7 @@ from laxity.substrates.linux.run import check_duration
 from laxity.substrates.linux.scene import Calls, Scene, Server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -40,7 +40,7 @@ SIZED_STREAMS = 4 * STREAMS
 busy takes less for a packet than one that has to be woken for each."""
 DURATION_NS = 15_000_000_000
 ROUNDS = 5
-"""Times that everything is measured, so that other work of the machine spoils no step alone."""
+"""Times that everything is measured."""
 ROUND_NS_MIN = 4 * PACKET_NS
 PARTS = {"relay": 4, "transcode": 2, "sized relay": 2, "sized transcode": 2}
 """What a round measures, each with its part of the round's time."""
@@ -60,6 +60,7 @@ STEPS = {
     "relay": THREAD,
     "transcode": THREAD,
     "socket-send": KERNEL,
+    "after-send": THREAD,
 }
 """The steps of `[host] network` that a packet takes on this machine, and how each is measured."""
 
@@ -79,16 +80,24 @@ class Step:
     """How many were measured."""
 
     @staticmethod
-    def of(name: str, times_ns: Array) -> Step:
-        """The quantiles of times. Raises InputError if there are none."""
-        if not times_ns.size:
+    def of(name: str, rounds_ns: Sequence[Array]) -> Step:
+        """The quantiles of times, each the median of those of the rounds.
+
+        Other work that disturbs one round does therefore not count. Raises InputError for a round
+        without times.
+        """
+        if not all(times_ns.size for times_ns in rounds_ns):
             raise InputError(
                 f"no packet shows what {name} takes",
                 "give a longer --duration, or let less run on this machine",
             )
-        # Two clocks that are read one after the other may seem to go backwards.
-        quantiles = np.quantile(np.maximum(times_ns, 0), QUANTILES, method="higher")
-        return Step(name, *map(int, quantiles), packets=int(times_ns.size))
+        quantiles = np.array(
+            # Two clocks that are read one after the other may seem to go backwards.
+            [np.quantile(np.maximum(times_ns, 0), QUANTILES) for times_ns in rounds_ns]
+        )
+        packets = sum(times_ns.size for times_ns in rounds_ns)
+        median, p90, p99, p999, most = map(int, np.median(quantiles, axis=0))
+        return Step(name, median, p90, p99, p999, most, packets)
 
     @property
     def measured_by(self) -> str:
@@ -178,11 +187,10 @@ class Calibration:
         HostError if the file has no place for it.
         """
         resolved = host.resolve()
-        network = network_of(resolved.host)
+        costs: Mapping[str, Any] = {**network_of(resolved.host)["costs"]}
         table = {step.name: step.toml for step in self.steps}
         table |= {
-            name: _cost_toml(network["costs"][name.replace("-", "_")])
-            for name in _beside_voice(resolved.host)
+            name: _cost_toml(costs[name.replace("-", "_")]) for name in _beside_voice(resolved.host)
         }
         written = ", ".join(f"{name} = {cost}" for name, cost in table.items())
         values = [("host.network", f"{{ {written} }}"), ("host.native", "true")]
@@ -273,50 +281,50 @@ def _size(does: str, reports: list[SceneReport]) -> Size:
 def steps_of(relayed: list[SceneReport], transcoded: list[SceneReport]) -> Iterator[Step]:
     """The steps of packets that were relayed, and of transcoding from those that were transcoded.
 
-    A thread's work on a packet is to process it, and to see that its socket has no other.
+    Both have a report for each round.
     """
-    passages = np.concatenate([report["passages"] for report in relayed])
-    there_ns, back_ns = np.concatenate([_under_way_ns(report) for report in relayed], axis=1)
-    times_ns = {
-        "receive": there_ns,
-        "socket-receive": passages["receive_cpu_ns"],
-        "wake-up-latency": _wake_ups_ns(passages),
-        "relay": passages["process_cpu_ns"] + passages["end_cpu_ns"],
-        "transcode": _transcoding_ns(transcoded, passages),
-        "socket-send": back_ns,
-    }
+    rounds = [
+        _times_ns(relay, transcode["passages"])
+        for relay, transcode in zip(relayed, transcoded, strict=True)
+    ]
     for name in STEPS:
-        yield Step.of(name, times_ns[name])
+        yield Step.of(name, [times_ns[name] for times_ns in rounds])
 
 
-def _under_way_ns(report: SceneReport) -> Array:
-    """From when each packet was sent to when the kernel had it, in two rows: there and back.
+def _times_ns(report: SceneReport, transcoded: Array) -> dict[str, Array]:
+    """What each step took in a round.
 
-    The system call that sends a packet through the cable also receives it at the other end, and
-    wakes who waits there. That is no longer the sender's work on the packet.
+    The system call that sends a packet through the cable also receives it at the other end and
+    wakes who waits there. Sending ends when the packet arrives there, and what the thread does
+    then, also to see that its socket has no other packet, comes after. A thread that is preempted
+    while it sends has worked at most for the CPU time of the call.
     """
+    sent, seen = _told(report)
+    passages = report["passages"]
+    woke = passages[passages["arrived_ns"] > passages["waited_ns"]]
+    work_ns = passages["process_cpu_ns"]
+    send_ns = np.minimum(sent["arrived_ns"] - seen["sent_ns"], seen["send_cpu_ns"])
+    without_ns = int(np.median(work_ns)) if work_ns.size else 0
+    return {
+        "receive": seen["arrived_ns"] - sent["sent_ns"],
+        "socket-receive": passages["receive_cpu_ns"],
+        "wake-up-latency": woke["woken_ns"] - woke["arrived_ns"],
+        "relay": work_ns,
+        "transcode": transcoded["process_cpu_ns"] - without_ns,
+        "socket-send": send_ns,
+        "after-send": seen["send_cpu_ns"] - send_ns + seen["end_cpu_ns"],
+    }
+
+
+def _told(report: SceneReport) -> tuple[Array, Array]:
+    """The packets that phones and the media server both tell of, as each does."""
     sent, seen = report["packets"], report["passages"]
     sent = sent[np.argsort(_keys(sent))]
     places = np.searchsorted(_keys(sent), _keys(seen))
     is_told = places < sent.size
     is_told[is_told] = _keys(sent)[places[is_told]] == _keys(seen)[is_told]
-    seen, sent = seen[is_told], sent[places[is_told]]
-    there_ns, back_ns = seen["arrived_ns"] - sent["sent_ns"], sent["arrived_ns"] - seen["sent_ns"]
-    return np.asarray([there_ns, back_ns])
+    return sent[places[is_told]], seen[is_told]
 
 
 def _keys(packets: Array) -> Array:
     return np.asarray(packets["stream"] << PACKET_BITS | packets["packet"])
-
-
-def _wake_ups_ns(passages: Array) -> Array:
-    """What it took to wake threads, of packets that came while their thread waited for one."""
-    woke = passages[passages["arrived_ns"] > passages["waited_ns"]]
-    return np.asarray(woke["woken_ns"] - woke["arrived_ns"])
-
-
-def _transcoding_ns(transcoded: list[SceneReport], relayed: Array) -> Array:
-    """What processing takes more where packets are transcoded."""
-    passages = np.concatenate([report["passages"] for report in transcoded])
-    without_ns = int(np.median(relayed["process_cpu_ns"])) if relayed.size else 0
-    return np.asarray(passages["process_cpu_ns"] - without_ns)

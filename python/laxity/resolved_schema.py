@@ -72,9 +72,9 @@ class Settings(TypedDict):
 class Costs(TypedDict):
     """The costs of scheduling, charged to the CPU that schedules."""
 
-    schedule: dict[str, int]
+    schedule: dict[str, int] | dict[str, int | None]
     """The cost of every decision: one call of `schedule`."""
-    context_switch: dict[str, int]
+    context_switch: dict[str, int] | dict[str, int | None]
     """The additional cost of every decision that changes the running VCPU."""
 
 
@@ -158,9 +158,9 @@ class Server(TypedDict):
 
     threads: int
     """The number of threads; at least 1. At most as many as VCPUs work at a time."""
-    work: dict[str, int]
+    work: dict[str, int] | dict[str, int | None]
     """The CPU time for each packet, its reception and sending not counted."""
-    own_work: dict[str, int] | None
+    own_work: dict[str, int] | dict[str, int | None] | None
     """`work`, if the file gives it. Real servers are not told to work where it is missing."""
     transcode: bool
     """Whether a media server transcodes voice, which is part of `work`."""
@@ -296,35 +296,41 @@ class Nic(TypedDict):
 class NetworkCosts(TypedDict):
     """CPU time of each step of packet processing."""
 
-    interrupt: dict[str, int]
+    interrupt: dict[str, int] | dict[str, int | None]
     """Handling an interrupt or an event, up to the first packet."""
-    receive: dict[str, int]
+    receive: dict[str, int] | dict[str, int | None]
     """Receiving a packet from a card, up to the bridge or the IP layer."""
-    transmit: dict[str, int]
+    transmit: dict[str, int] | dict[str, int | None]
     """Sending a packet to a card."""
-    netback_receive: dict[str, int]
+    netback_receive: dict[str, int] | dict[str, int | None]
     """Netback: passing a packet to a guest."""
-    netback_transmit: dict[str, int]
+    netback_transmit: dict[str, int] | dict[str, int | None]
     """Netback: taking a packet from a guest, and the bridge."""
-    netfront_receive: dict[str, int]
+    netfront_receive: dict[str, int] | dict[str, int | None]
     """Netfront: receiving a packet from netback, up to the IP layer."""
-    netfront_transmit: dict[str, int]
+    netfront_transmit: dict[str, int] | dict[str, int | None]
     """Netfront: passing a packet to netback."""
-    socket_receive: dict[str, int]
+    socket_receive: dict[str, int] | dict[str, int | None]
     """IP, UDP and the socket on reception, and waking a thread."""
-    socket_send: dict[str, int]
+    wake_up_latency: dict[str, int] | dict[str, int | None]
+    """How long an idle thread takes to wake up when a packet has come to its socket. This takes no
+    CPU time."""
+    socket_send: dict[str, int] | dict[str, int | None]
     """IP, UDP and the socket on sending, including the system call."""
-    relay: dict[str, int]
+    after_send: dict[str, int] | dict[str, int | None]
+    """A thread's work once its packet has left: the rest of the system call, and a look for the
+    next packet."""
+    relay: dict[str, int] | dict[str, int | None]
     """A media server's work on a packet, unless the domain says otherwise."""
-    transcode: dict[str, int]
+    transcode: dict[str, int] | dict[str, int | None]
     """Transcoding a packet, on top of the media server's other work."""
-    signalling: dict[str, int]
+    signalling: dict[str, int] | dict[str, int | None]
     """Signalling's and call control's work on a message, unless the domain says otherwise."""
-    disk: dict[str, int]
+    disk: dict[str, int] | dict[str, int | None]
     """The driver domain's part of a disk operation."""
-    disk_latency: dict[str, int]
+    disk_latency: dict[str, int] | dict[str, int | None]
     """The latency of the disk itself."""
-    look: dict[str, int]
+    look: dict[str, int] | dict[str, int | None]
     """Reading the counters of a domain's network backend and setting its rate, by the allocator."""
 
 
@@ -424,6 +430,8 @@ class Network(TypedDict):
     """
     costs: NetworkCosts
     """The CPU time for packets."""
+    native: bool
+    """Whether servers are processes of the host's own kernel."""
     link: Link | None
     """Agreements about the driver domain's cards, if there are any."""
     protect: Protect | None

@@ -32,7 +32,7 @@ COMMAND = [sys.executable, "-c", "from laxity.cli import main; main()"]
 
 COMMANDS = (
     *("check", "design", "run", "compare", "sweep", "trace", "diff", "report", "fidelity"),
-    *("why", "observe", "sched", "schema"),
+    *("why", "observe", "sched", "schema", "calibrate"),
 )
 
 

@@ -500,7 +500,13 @@ def domain(name: str, workload: dict[str, object] | None = None, **keys: object)
     """A domain as a resolved host has it."""
     return {
         "name": name,
-        "parameters": {"weight": 256, "cap_percent": 0},
+        "parameters": {
+            "weight": 256,
+            "cap_percent": 0,
+            "quota_ns": 0,
+            "quota_period_ns": 100 * MS,
+            "quota_burst_ns": 0,
+        },
         "vcpus": [{"cpu": 0, "affinity": [0, 1]}],
         "tasks": [],
         "cpu_bound": False,
@@ -591,10 +597,23 @@ def test_what_linux_cannot_do_is_refused() -> None:
     assert "`nic.eth0` is media's own (VMM bypass)" in refusal(network=own)
     assert "several cards" in refusal(network={"nics": [card, card]})
     assert "coalescing" in refusal(network={"nics": [card | {"coalesce_ns": 40_000}]})
+    kept = host()["domains"][1]["parameters"] | {"quota_burst_ns": 1}
+    assert "`domain.media.quota-burst`" in refusal(**with_domain(1, parameters=kept))
     work = host()["domains"][1]["workload"] | {"own_work": {"median_ns": 1}}
     assert "`domain.media.workload.work`" in refusal(**with_domain(1, workload=work))
     work = host()["domains"][2]["workload"] | {"own_work": {"ns": 1}}
     assert "`domain.proxy.workload.work`" in refusal(**with_domain(2, workload=work))
+
+
+def test_a_quota_under_the_model_of_linux_is_the_groups() -> None:
+    given = host()
+    for domain in given["domains"]:
+        domain["parameters"] |= {"quota_ns": 3 * MS, "quota_period_ns": 20 * MS, "cap_percent": 7}
+    share = scene(given | {"policy": "eevdf"}, "laxity", cpus=2).server.share
+    assert (share.quota_us, share.cap_percent) == ((3_000, 20_000), 0)
+    assert control_groups.settings_v2({"media": share})["media"]["cpu.max"] == "3000 20000"
+    share = scene(given, "laxity", cpus=2).server.share
+    assert (share.quota_us, share.cap_percent) == (None, 7)
 
 
 def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

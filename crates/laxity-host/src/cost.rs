@@ -275,3 +275,56 @@ pub(crate) fn cost(choice: &Field<CostChoice>, problems: &Problems) -> Cost {
         max_ns: quantiles.max.ns_or(0),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BENT: Cost = Cost::Quantiles {
+        median_ns: 100,
+        p90_ns: Some(200),
+        p99_ns: 1_100,
+        p999_ns: Some(10_100),
+        max_ns: 110_100,
+    };
+    const STRAIGHT: Cost = Cost::Quantiles {
+        median_ns: 100,
+        p90_ns: None,
+        p99_ns: 1_080,
+        p999_ns: None,
+        max_ns: 2_080,
+    };
+
+    /// A part of 2^32.
+    fn part(part: f64) -> u32 {
+        (part * MAX as f64) as u32
+    }
+
+    #[test]
+    fn a_cost_is_linear_between_the_quantiles_that_are_given() {
+        let at = |cost: Cost, parts: [f64; 7]| parts.map(|quantile| cost.at(part(quantile)));
+        let parts = [0.0, 0.25, 0.5, 0.7, 0.9, 0.945, 0.9995];
+        assert_eq!(at(BENT, parts), [50, 74, 100, 149, 199, 649, 60_099]);
+        assert_eq!(at(STRAIGHT, parts), [50, 74, 100, 499, 899, 989, 2_029]);
+    }
+
+    #[test]
+    fn a_sum_bends_where_one_of_both_does() {
+        let sum = Cost::Quantiles {
+            median_ns: 200,
+            p90_ns: Some(1_099),
+            p99_ns: 2_180,
+            p999_ns: Some(11_379),
+            max_ns: 112_180,
+        };
+        assert_eq!(BENT.plus(STRAIGHT), sum);
+        let more = Cost::Quantiles {
+            median_ns: 101,
+            p90_ns: None,
+            p99_ns: 1_081,
+            p999_ns: None,
+            max_ns: 2_081,
+        };
+        assert_eq!(STRAIGHT.plus(Cost::Constant { ns: 1 }), more);
+    }
+}

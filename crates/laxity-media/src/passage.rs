@@ -13,6 +13,9 @@ use std::{
 /// file would be late.
 const KEPT_MAX: usize = (256 << 20) / size_of::<Passage>();
 
+/// Readings of the clock that find out what one takes.
+const CLOCK_READINGS: u32 = 100;
+
 /// A packet's passage through the media server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passage {
@@ -47,6 +50,8 @@ pub struct Steps {
     pub process_cpu_ns: i64,
     /// CLOCK_MONOTONIC when the thread began to send the packet on.
     pub sent_ns: i64,
+    /// CPU time of the system call that sent it on.
+    pub send_cpu_ns: i64,
 }
 
 /// File of the passages that all threads of the pool have seen.
@@ -71,9 +76,12 @@ impl Passages {
 
     /// What one thread, the calling one, has seen so far: nothing.
     pub fn of_thread(&self) -> Seen<'_> {
+        let read = || clock::thread_cpu_ns();
+        let clock_ns = (0..CLOCK_READINGS).map(|_| -(read() - read())).min();
         Seen {
             whole: self,
             thread: nix::unistd::gettid().as_raw(),
+            clock_ns: clock_ns.unwrap_or(0),
             used_ns: clock::thread_cpu_ns(),
             step_ns: clock::thread_cpu_ns(),
             steps: Steps::default(),
@@ -87,6 +95,8 @@ impl Passages {
 pub struct Seen<'p> {
     whole: &'p Passages,
     thread: i32,
+    /// CPU time of reading the clock once.
+    clock_ns: i64,
     /// CPU time of the thread up to the end of the last packet.
     used_ns: i64,
     /// CPU time of the thread up to the end of the last step.
@@ -121,15 +131,16 @@ impl Seen<'_> {
         self.steps.sent_ns = clock::monotonic_ns();
     }
 
-    /// CPU time since the last step.
+    /// CPU time since the last step, without that of reading the clock.
     fn step(&mut self) -> i64 {
         let now_ns = clock::thread_cpu_ns();
-        now_ns - std::mem::replace(&mut self.step_ns, now_ns)
+        let before_ns = std::mem::replace(&mut self.step_ns, now_ns);
+        (now_ns - before_ns - self.clock_ns).max(0)
     }
 
     /// Notes that the thread, which is the calling one, has sent on the packet with that stamp.
     pub fn left(&mut self, stamp: &Stamp, arrived_ns: i64) {
-        self.step();
+        self.steps.send_cpu_ns = self.step();
         let used_ns = self.step_ns;
         let work_ns = used_ns - std::mem::replace(&mut self.used_ns, used_ns);
         let left_ns = clock::monotonic_ns();
@@ -155,7 +166,7 @@ impl Seen<'_> {
         });
     }
 
-    /// Writes for each passage twelve little-endian numbers of 64 bits: stream, packet, thread, time of arrival, time of
+    /// Writes for each passage thirteen little-endian numbers of 64 bits: stream, packet, thread, time of arrival, time of
     /// leaving, CPU time, and the thread's steps, in ns. Returns how many were too many to be kept.
     ///
     /// # Errors
@@ -175,7 +186,7 @@ impl Seen<'_> {
 }
 
 impl Passage {
-    fn numbers(&self) -> [i64; 12] {
+    fn numbers(&self) -> [i64; 13] {
         [
             self.stream.into(),
             self.packet.into(),
@@ -189,6 +200,7 @@ impl Passage {
             self.steps.receive_cpu_ns,
             self.steps.process_cpu_ns,
             self.steps.sent_ns,
+            self.steps.send_cpu_ns,
         ]
     }
 }

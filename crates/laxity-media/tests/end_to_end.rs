@@ -397,8 +397,8 @@ fn have_ports_of_their_own(transcode: bool, time: Duration) -> bool {
 
 /// Each packet that was relayed is written down, once, by a thread of the pool, with no more CPU time than it had.
 fn assert_passages(octets: &[u8], relay: &Value) {
-    let (rows, rest) = octets.as_chunks::<48>();
-    let number = |row: &[u8; 48], at: usize| {
+    let (rows, rest) = octets.as_chunks::<104>();
+    let number = |row: &[u8; 104], at: usize| {
         i64::from_le_bytes(row[8 * at..8 * (at + 1)].try_into().unwrap())
     };
     assert!(rest.is_empty());
@@ -414,6 +414,13 @@ fn assert_passages(octets: &[u8], relay: &Value) {
     let used_ns: i64 = rows.iter().map(|row| number(row, 5)).sum();
     assert!(used_ns <= relay["cpu_ns"].as_i64().unwrap());
     assert!(rows.iter().all(|row| number(row, 5) > 0));
+    // A thread waits, is told of a packet, begins to send it on, and has sent it.
+    for row in rows {
+        let times_ns = [6, 7, 11, 4].map(|at| number(row, at));
+        assert!(times_ns.is_sorted(), "{times_ns:?}");
+        let steps_ns: i64 = [8, 9, 10, 12].map(|at| number(row, at)).iter().sum();
+        assert!((1..=number(row, 5)).contains(&steps_ns), "{steps_ns}");
+    }
     // Each thread sends on one packet after the other.
     for thread in threads {
         let own = rows.iter().filter(|row| number(row, 2) == thread);

@@ -356,3 +356,76 @@ fn every_packet_leaves_when_a_queue_on_paper_lets_it_go() {
         }
     }
 }
+
+/// A stream through processes of the host's own kernel: every packet takes what its steps and its two wires take.
+const NATIVE: &str = r#"
+duration = "2 s"
+
+[host]
+cpus = 1
+policy = "eevdf"
+native = true
+
+[host.network]
+receive = "10 us"
+wake-up-latency = "20 us"
+socket-receive = "1 us"
+relay = "2 us"
+socket-send = "3 us"
+after-send = "4 us"
+interrupt = "100 us"
+netback-receive = "100 us"
+netfront-receive = "100 us"
+
+[[domain]]
+name = "kernel"
+workload = { kind = "driver" }
+
+[[domain]]
+name = "media"
+workload = { kind = "media-server", threads = 2 }
+
+[calls]
+streams = 1
+media-server = "media"
+"#;
+
+#[test]
+fn a_native_server_pays_for_its_own_steps_alone() {
+    let run = |overrides: &[&str]| {
+        let host = laxity_host::load(NATIVE, "host.toml", overrides)
+            .unwrap_or_else(|error| panic!("{error}"));
+        let outcome = laxity_sim::run(&host, laxity_trace::Off).expect("the policy takes it");
+        outcome.0.result
+    };
+    let delays_ns = |result: &laxity_run::RunResult| {
+        let voice = &result.telephony.as_ref().expect("it has calls").voice;
+        assert_eq!(voice.lost, 0);
+        (voice.delay_ns.min, voice.delay_ns.max)
+    };
+    let result = run(&[]);
+    // 172 octets, their headers and what a frame has around it, there and back.
+    let wire_ns = 2 * (172 + 42 + 24) * 8;
+    let expected = Some(36_000 + wire_ns);
+    assert_eq!(delays_ns(&result), (expected, expected));
+    let packets = result.telephony.as_ref().expect("it has calls").voice.sent as i64;
+    let used_ns: Vec<i64> = result.domains.iter().map(|domain| domain.cpu_ns).collect();
+    assert_eq!(used_ns[0], 0, "the kernel's work is no domain's");
+    assert!(
+        (0..=10_000).contains(&(packets * 10_000 - used_ns[1])),
+        "{used_ns:?}"
+    );
+    // A thread that is at work finds the next packet without being woken.
+    let busy = run(&["calls.streams=1000", "host.network.relay=16 us"]);
+    let waking = run(&[
+        "calls.streams=1000",
+        "host.network.relay=16 us",
+        "host.network.wake-up-latency=0 us",
+    ]);
+    let mean_ns = |result: &laxity_run::RunResult| {
+        let voice = &result.telephony.as_ref().expect("it has calls").voice;
+        voice.delay_ns.mean.expect("packets came")
+    };
+    let more_ns = mean_ns(&busy) - mean_ns(&waking);
+    assert!((0.0..10_000.0).contains(&more_ns), "{more_ns}");
+}

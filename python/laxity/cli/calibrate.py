@@ -22,14 +22,14 @@ app = typer_app()
     epilog=examples(
         "calibrate",
         "calibrate --toml",
-        "calibrate examples/telephony.toml -o calibrated.toml",
+        "calibrate examples/telephony.toml --write calibrated.toml",
     )
 )
 def calibrate(
     *,
     host: Annotated[
         Path | None,
-        typer.Argument(metavar="[HOST]", help="The host file for -o; - is the standard input."),
+        typer.Argument(metavar="[HOST]", help="The host file that --write completes."),
     ] = None,
     streams: Annotated[
         int,
@@ -38,11 +38,9 @@ def calibrate(
     duration: Annotated[
         str, typer.Option(metavar="TIME", help="How long packets are sent, in all.")
     ] = DURATION,
-    output: Annotated[
+    write: Annotated[
         Path | None,
-        typer.Option(
-            "-o", "--output", metavar="FILE", help="Write HOST with the measured costs there."
-        ),
+        typer.Option(metavar="FILE", help="Write HOST, with the costs in it, to this file."),
     ] = None,
     as_toml: Annotated[
         bool, typer.Option("--toml", help="Print the costs as a table of a host file.")
@@ -60,16 +58,16 @@ def calibrate(
     from laxity.host import Host
     from laxity.tables.calibration import calibration_table
 
-    if (host is None) != (output is None):
+    if (host is None) != (write is None):
         raise InputError(
-            "a host file is written from another one", "give both HOST and -o FILE, or neither"
+            "a host file is written from another one", "give both HOST and --write FILE, or neither"
         )
     if as_toml and as_json:
         raise InputError("--toml and --json both say what is printed", "leave one of them out")
     file = None if host is None else Host.load(host)
-    if file is not None and output is not None:
+    if file is not None and write is not None:
         # What cannot be written is told before anything is measured.
-        refuse_unwritable_file(output, "-o")
+        refuse_unwritable_file(write, "--write")
         if file.resolved()["network"] is None:
             raise InputError(f"{file.name} has no packets", "add [calls] with streams = 100, say")
     with progress_bar("measuring") as progress:
@@ -84,6 +82,6 @@ def calibrate(
         print(found.toml)
     else:
         print_rich(calibration_table(found))
-    if file is not None and output is not None:
-        output.write_bytes(found.calibrated(file).text)
-        say(f"wrote {output}")
+    if file is not None and write is not None:
+        write.write_bytes(found.calibrated(file).text)
+        say(f"wrote {write}")

@@ -36,6 +36,7 @@ PASSAGE = np.dtype(
         ("receive_cpu_ns", "<i8"),
         ("process_cpu_ns", "<i8"),
         ("sent_ns", "<i8"),
+        ("send_cpu_ns", "<i8"),
     ]
 )
 """A packet at the media server, as `laxity-media relay --passages` writes it."""

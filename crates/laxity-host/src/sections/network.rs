@@ -59,6 +59,8 @@ network_costs! {
     wake_up_latency = "wake-up-latency",
     /// IP, UDP and the socket on sending, including the system call.
     socket_send = "socket-send",
+    /// A thread's work once its packet has left: the rest of the system call, and a look for the next packet.
+    after_send = "after-send",
     /// A media server's work on a packet, unless the domain says otherwise.
     relay = "relay",
     /// Transcoding a packet, on top of the media server's other work.
@@ -114,7 +116,7 @@ fn profile(name: &str) -> (NetworkCosts, Profile) {
 mod tests {
     use super::*;
 
-    /// In these profiles a thread wakes up at once: waking it is a part of `socket-receive`.
+    /// In these profiles a thread wakes up at once, which is a part of `socket-receive`, and a packet leaves last.
     #[test]
     fn every_profile_has_every_cost() {
         for name in NetworkTable::PROFILES {
@@ -124,7 +126,8 @@ mod tests {
             for (key, cost) in costs.as_object().expect("a table") {
                 let ns = cost.get("ns").or(cost.get("median_ns"));
                 let ns = ns.and_then(serde_json::Value::as_i64);
-                let is_right = ns.is_some_and(|ns| (ns > 0) != (key == "wake_up_latency"));
+                let is_native = key == "wake_up_latency" || key == "after_send";
+                let is_right = ns.is_some_and(|ns| (ns > 0) != is_native);
                 assert!(is_right, "{name}: {key}: {cost}");
             }
         }

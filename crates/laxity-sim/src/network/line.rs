@@ -24,6 +24,8 @@ pub enum What {
     Waste { source: u32, packet: Packet },
     /// A thread's work on a packet.
     Thread(Packet),
+    /// A thread's work once its packet has left.
+    AfterSend,
     /// Copying the checkpoint of a protected domain, by its number.
     Copy(u32),
 }
@@ -161,7 +163,7 @@ impl Line {
 
     pub fn begin(&mut self, step: Step) {
         match step.what {
-            What::Thread(_) | What::Copy(_) => self.thread = Some(step),
+            What::Thread(_) | What::AfterSend | What::Copy(_) => self.thread = Some(step),
             _ => self.kernel = Some(step),
         }
     }
@@ -181,7 +183,7 @@ impl Line {
                 What::Source { packet, .. } | What::Waste { packet, .. } | What::Thread(packet) => {
                     Some(packet)
                 }
-                What::Interrupt | What::Copy(_) => None,
+                What::Interrupt | What::AfterSend | What::Copy(_) => None,
             });
         packets.collect()
     }

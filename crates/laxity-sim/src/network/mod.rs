@@ -176,6 +176,7 @@ impl Workloads for Network {
                 self.quiet_if_empty(source as usize);
             }
             Some(What::Thread(packet)) => self.handled(vcpu, packet, now),
+            Some(What::AfterSend) => self.lines[vcpu].ready += 1,
             Some(What::Copy(of)) => {
                 let of = of as usize;
                 if let Some(at_ns) = self.protections[of].copied(now) {

@@ -1,6 +1,6 @@
 //! The threads of servers and senders.
 
-use super::line::What;
+use super::line::{Step, What};
 use super::packet::{Kind, Packet};
 use super::phones;
 use super::pool::Role;
@@ -104,7 +104,13 @@ impl Network {
     /// A thread has done its work on a packet, sends on what comes of it, and looks for the next one.
     pub(super) fn handled(&mut self, vcpu: usize, packet: Packet, now: i64) {
         let pool = self.pool_of[vcpu];
-        self.lines[vcpu].ready += 1;
+        match self.draw(vcpu, self.costs.after_send) {
+            0 => self.lines[vcpu].ready += 1,
+            remaining_ns => self.lines[vcpu].begin(Step {
+                what: What::AfterSend,
+                remaining_ns,
+            }),
+        }
         self.pools[pool].handled += 1;
         let role = self.pools[pool].role;
         let asks = self.control.is_some()

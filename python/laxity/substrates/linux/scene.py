@@ -252,7 +252,7 @@ def _refuse_host(host: ResolvedHost, cpus: int) -> None:
         on_linux = " or ".join(f"--policy {name}" for name in POLICIES)
         raise InputError(
             f"`host.policy` is {host['policy']}, and Linux shares CPUs by its own scheduler, "
-            "which knows weights and caps alone",
+            "which knows weights, caps and quotas alone",
             f"add {on_linux}, or run it in the simulator or on Xen",
         )
     if host["cpus"] > cpus:

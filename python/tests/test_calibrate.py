@@ -1,0 +1,252 @@
+"""What packets cost on this machine: steps of packets, the host file that has them, the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from laxity import calibration
+from laxity.calibration import STEPS, Calibration, Size, Step
+from laxity.cli import calibrate as command
+from laxity.errors import InputError
+from laxity.host import Host
+from laxity.results.measured import PACKET, PASSAGE
+from test_cli import fits
+from test_linux import able, traces_of, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Laxity
+
+__all__ = ["able"]
+
+HOST = """\
+duration = "1 s"
+host = { cpus = 1, policy = "eevdf", network = "vee-2010" }  # one of Xen's
+calls = { streams = 4, media-server = "media" }
+
+[[domain]]
+name = "dom0"
+workload = { kind = "driver" }
+
+[[domain]]
+name = "media"
+workload = { kind = "media-server", transcode = true }
+"""
+SIGNALLING = """
+[[domain]]
+name = "proxy"
+workload = { kind = "signalling-server" }
+"""
+QUANTILES = ("median_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns")
+
+
+def step(name: str, ns: int) -> Step:
+    return Step(name, ns, 2 * ns, 3 * ns, 40 * ns, 500 * ns, 1_000)
+
+
+FOUND = Calibration(
+    streams=4,
+    steps=tuple(step(name, 1_000 * number) for number, name in enumerate(STEPS, 1)),
+    sizes=(Size("relay", 12_500.0), Size("transcode", 14_300.5)),
+    load_average=0.5,
+    real_time=True,
+)
+
+
+def report(sent: list[tuple[int, ...]], passages: list[dict[str, int]]) -> Any:
+    seen = np.zeros(len(passages), PASSAGE)
+    for row, values in zip(seen, passages, strict=True):
+        for name, value in values.items():
+            row[name] = value
+    return {"packets": np.array(sent, PACKET), "passages": seen}
+
+
+def test_steps_are_those_of_the_packets_that_the_server_saw() -> None:
+    """One packet wakes a thread, the next one finds it at work, and one is not known to phones."""
+    sent = [(1, 0, 5_000, 9_000), (0, 0, 1_000, 1_900)]
+    woke = {"stream": 0, "packet": 0, "waited_ns": 900, "arrived_ns": 1_100, "woken_ns": 1_400}
+    woke |= {"receive_cpu_ns": 20, "process_cpu_ns": 30, "end_cpu_ns": 4, "sent_ns": 1_600}
+    found = {"stream": 1, "packet": 0, "waited_ns": 7_000, "arrived_ns": 5_300, "woken_ns": 7_100}
+    found |= {"receive_cpu_ns": 22, "process_cpu_ns": 32, "end_cpu_ns": 2, "sent_ns": 8_000}
+    woke |= {"send_cpu_ns": 500}
+    found |= {"send_cpu_ns": 800}
+    unknown = found | {"stream": 7}
+    transcoded = report([], [{"process_cpu_ns": 532}, {"process_cpu_ns": 31}])
+    steps = calibration.steps_of([report(sent, [found, unknown, woke])], [transcoded])
+    got = {each.name: (each.median_ns, each.max_ns, each.packets) for each in steps}
+    assert got == {
+        "receive": (200, 300, 2),
+        "socket-receive": (22, 22, 3),
+        "wake-up-latency": (300, 300, 1),
+        "relay": (32, 32, 3),
+        "transcode": (249, 500, 2),
+        "socket-send": (550, 800, 2),
+        "after-send": (103, 202, 2),
+    }
+
+
+def test_a_step_that_no_packet_shows_is_refused() -> None:
+    with pytest.raises(InputError, match="no packet shows what relay takes"):
+        Step.of("relay", [np.array([1]), np.array([], np.int64)])
+    assert Step.of("relay", [np.array([-3, -2])]).max_ns == 0
+
+
+def test_a_round_that_was_disturbed_does_not_count() -> None:
+    calm, disturbed = np.array([10, 20, 30]), np.array([10, 20, 9_000])
+    assert Step.of("relay", [calm, disturbed, calm]) == Step("relay", 20, 28, 29, 29, 30, 9)
+
+
+def test_the_host_file_has_the_costs_and_is_otherwise_what_it_was() -> None:
+    host = Host.parse(HOST)
+    written = FOUND.calibrated(host)
+    assert b"# one of Xen's" in written.text
+    before, after = host.resolved(), written.resolved()
+    assert before["network"] is not None
+    assert after["network"] is not None
+    costs: Any = after["network"]["costs"]
+    for each in FOUND.steps:
+        cost = costs.pop(each.name.replace("-", "_"))
+        assert cost == {quantile: getattr(each, quantile) for quantile in QUANTILES}
+    assert set(map(str, costs.values())) == {"{'ns': 0}"}
+    assert after["network"]["native"]
+    assert after["profiles"] == []
+    assert {**before, "network": 0, "profiles": 0, "domains": 0} == {
+        **after,
+        "network": 0,
+        "profiles": 0,
+        "domains": 0,
+    }
+    run = written.run()
+    assert run.telephony is not None
+    assert run.telephony.voice.received > 0
+
+
+def test_what_is_not_on_the_way_of_voice_costs_what_it_did() -> None:
+    calls = 'calls = { rate = "4 /s", hold = "1 s", signalling-server = "proxy", '
+    host = Host.parse(HOST.replace("calls = { streams = 4, ", calls) + SIGNALLING)
+    network = FOUND.calibrated(host).resolved()["network"]
+    assert network is not None
+    assert network["costs"]["signalling"] == {"ns": 150_000}
+    assert network["costs"]["disk_latency"] == {"ns": 6_000_000}
+    assert network["costs"]["netback_receive"] == {"ns": 0}
+
+
+def test_the_table_can_be_pasted() -> None:
+    pasted = HOST.replace(', network = "vee-2010" }  # one of Xen\'s', " }")
+    head, _, rest = pasted.partition("host = { ")
+    inline, _, rest = rest.partition(" }\n")
+    lines = "\n".join(inline.split(", "))
+    calls, domains = rest.split("\n\n", 1)
+    text = f"{head}{calls}\n[host]\n{lines}\n{FOUND.toml}\n{domains}"
+    network = Host.parse(text).resolved()["network"]
+    assert network is not None
+    assert network["costs"]["relay"]["p999_ns"] == FOUND.steps[3].p999_ns
+    assert set(tomllib.loads(FOUND.toml)["host"]["network"]) == set(STEPS)
+
+
+def test_a_size_is_half_of_a_cpu() -> None:
+    assert [size.streams for size in FOUND.sizes] == [800, 699]
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "calibrate", lambda **_: FOUND)
+
+
+@pytest.mark.usefixtures("found")
+def test_the_command_prints_and_writes(laxity: Laxity, tmp_path: Path) -> None:
+    host, written = tmp_path / "host.toml", tmp_path / "calibrated.toml"
+    host.write_text(HOST)
+    shown = laxity("calibrate", host, "--write", written).stdout
+    assert fits(shown)
+    assert all(name in shown for name in STEPS)
+    assert written.read_bytes() == FOUND.calibrated(Host.load(host)).text
+    laxity("run", written)
+    assert laxity("calibrate", "--toml").stdout == FOUND.toml + "\n"
+    assert json.loads(laxity("calibrate", "--json").stdout) == FOUND.to_json()
+
+
+@pytest.mark.usefixtures("found")
+def test_what_makes_no_sense_is_refused_before_anything_is_measured(
+    laxity: Laxity, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration, "calibrate", None)
+    host = tmp_path / "host.toml"
+    host.write_text(HOST)
+    mute = tmp_path / "mute.toml"
+    mute.write_text('duration = "1 s"\nhost = { cpus = 1, policy = "eevdf" }\ndomain = []\n')
+
+    def refusal(*words: object) -> str:
+        return laxity("calibrate", *words, code=2).stderr
+
+    assert "give both HOST and --write FILE" in refusal(host)
+    assert "give both HOST and --write FILE" in refusal("--write", tmp_path / "out.toml")
+    assert "is a directory" in refusal(host, "--write", tmp_path)
+    assert "there is no directory" in refusal(host, "--write", tmp_path / "no" / "out.toml")
+    assert "leave one of them out" in refusal("--toml", "--json")
+    assert "write --duration '15 s'" in refusal("--duration", "long")
+    assert refusal(mute, "--write", tmp_path / "out.toml")
+    assert not (tmp_path / "out.toml").exists()
+
+
+def test_too_short_a_time_and_too_few_rights_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="too short to measure every step"):
+        calibration.calibrate(duration_ns=1_000_000_000)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(InputError, match="need root"):
+        calibration.calibrate(streams=2)
+
+
+def test_the_defaults_of_the_command_are_those_of_the_function() -> None:
+    assert command.STREAMS == calibration.STREAMS
+    assert command.time_ns(command.DURATION, "", "") == calibration.DURATION_NS
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("able")
+def test_every_step_is_measured_with_real_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The machine may be too busy to keep the time, which is not what is tested here.
+    monkeypatch.setattr(calibration, "check_duration", lambda *_: None)
+    monkeypatch.setattr(calibration, "SIZED_STREAMS", 10)
+    told: list[tuple[int, int]] = []
+    found = calibration.calibrate(
+        streams=6, duration_ns=2_000_000_000, progress=lambda *how_far: told.append(how_far)
+    )
+    parts = calibration.ROUNDS * len(calibration.PARTS)
+    assert told == [(done, parts) for done in range(parts)]
+    assert [each.name for each in found.steps] == list(STEPS)
+    for each in found.steps:
+        times_ns = [getattr(each, quantile) for quantile in QUANTILES]
+        assert times_ns == sorted(times_ns)
+        assert times_ns[0] >= 0
+        assert each.packets > 0
+    assert all(size.packet_cpu_ns > 0 for size in found.sizes)
+    run = found.calibrated(Host.parse(HOST)).run()
+    assert run.telephony is not None
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("able")
+def test_an_interrupted_measurement_leaves_nothing() -> None:
+    words = ["-c", "from laxity.cli import main; main()", "calibrate", "--duration", "1 h"]
+    started = subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        wait_until(lambda: traces_of(started.pid) != [] or started.poll() is not None)
+        started.send_signal(signal.SIGINT)
+        output, _ = started.communicate()
+    finally:
+        started.kill()
+        started.wait()
+    assert (started.returncode, output) == (130, b"")
+    wait_until(lambda: traces_of(started.pid) == [])
