@@ -45,7 +45,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("cli",),
         ("site", "report", "serve"),
         ("appliances", "plots", "tables"),
-        ("apply", "doctor", "why", "observe"),
+        ("apply", "calibration", "doctor", "why", "observe"),
         ("host",),
         ("design", "fleet"),
         ("fidelity", "substrates", "servers"),

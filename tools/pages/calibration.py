@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ PAGE = ROOT / "docs" / "results" / "calibration.md"
 LOADS = (20, 40, 300, 600)
 QUOTA, QUOTA_PERIOD = "1 ms", "10 ms"
 RUNS = 3
+COLUMNS = 100
 DURATION = "5 s"
 MEDIAN_FACTOR, TAIL_FACTOR = 1.5, 2.0
 """How far p50 and p99.9 of the simulator may be off."""
@@ -80,25 +82,27 @@ TABLE = """
 2009: p50 | p99.9 | accepted |
 |---|--:|--:|--:|--:|--:|---|--:|--:|---|--:|--:|---|
 """
+VERDICT = """\
+Of {cases} hosts, {medians} are within a factor of {median:g} at p50, {tails} within {tail:g} at \
+p99.9, and {verdicts} have the same verdict; with the profile of 2009 these are {old_medians}, \
+{old_tails} and {old_verdicts}. Real runs of one host differ by a factor of up to {spread:.0f} in \
+p99.9 among themselves; in {unsteady} hosts, by more than {tail:g}."""
 TAIL = """
-Of {cases} hosts, {medians} are within a factor of {median:g} at p50, {tails} within {tail:g} at
-p99.9, and {verdicts} have the same verdict; with the profile of 2009 these are {old_medians},
-{old_tails} and {old_verdicts}. Real runs of one host differ by a factor of up to {spread:.0f} in
-p99.9 among themselves; in {unsteady} hosts, by more than {tail:g}.
-
 What the model does not have explains the rest:
 
 - **Other programs.** The page is measured on a machine that others use at the same time (load
   average up to {load:.1f}). A program that has its turn keeps a thread of the media server waiting
-  for up to a tick of the kernel. `laxity run … --on linux -o DIR` and `laxity why DIR` name the
-  programs that had the CPU.
+  for up to a tick of the kernel, and no two runs meet the same. `laxity run … --on linux -o DIR`
+  and `laxity why DIR` name the programs that had the CPU.
 - **Phones.** The load and the sink run on the same CPUs before everything else. The load sends
-  what is due within 250 us in one go, so that with many streams packets wait for each other; the
+  what is due within 100 us in one go, and with many streams packets wait for each other; the
   simulator's phones speak at random phases.
 - **An idle CPU.** Waking it takes most of the time of a wake-up here. A CPU that never idles, since
   a neighbour computes, wakes a thread sooner.
-- **Busy threads.** A thread that is behind takes less for a packet than one that has to be woken
-  for each, so that a domain at its quota may hold where the simulator has it fail, or later.
+- **Hosts that are too slow.** With real packets, those that are still on their way at the end are
+  waited for, and count; in the simulator they do not. A thread that is behind also takes less for a
+  packet than one that has to be woken for each, so that a domain near its quota may hold where the
+  simulator has it fail.
 """
 
 
@@ -226,7 +230,7 @@ def page(found: Calibration, cases: list[Case], runs: int, duration: str) -> str
         )
 
     new, old = good("simulated"), good("old")
-    tail = TAIL.format(
+    verdict = VERDICT.format(
         cases=len(cases),
         **dict(zip(("medians", "tails", "verdicts"), new, strict=True)),
         **dict(zip(("old_medians", "old_tails", "old_verdicts"), old, strict=True)),
@@ -234,9 +238,10 @@ def page(found: Calibration, cases: list[Case], runs: int, duration: str) -> str
         tail=TAIL_FACTOR,
         spread=max(case.spread for case in cases),
         unsteady=sum(case.spread > TAIL_FACTOR for case in cases),
-        load=found.load_average,
     )
-    return head + TABLE + "".join(case.row() for case in cases) + tail
+    rows = "".join(case.row() for case in cases)
+    tail = TAIL.format(load=found.load_average)
+    return f"{head}{TABLE}{rows}\n{textwrap.fill(verdict, COLUMNS)}\n{tail}"
 
 
 def main() -> None:

@@ -28,13 +28,17 @@ pub enum Cost {
     Quantiles {
         /// The value that half of the draws are below.
         median_ns: i64,
-        /// The value that 90 % of the draws are below; without it the distribution is linear from the median to `p99_ns`.
+        /// The value that 90 % of the draws are below; without it the distribution is linear from the median to
+        /// `p99_ns`.
         #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(extend("type" = "integer"))]
         p90_ns: Option<i64>,
         /// The value that 99 % of the draws are below.
         p99_ns: i64,
-        /// The value that 99.9 % of the draws are below; without it the distribution is linear from `p99_ns` to `max_ns`.
+        /// The value that 99.9 % of the draws are below; without it the distribution is linear from `p99_ns` to
+        /// `max_ns`.
         #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(extend("type" = "integer"))]
         p999_ns: Option<i64>,
         /// The greatest value.
         max_ns: i64,
@@ -302,10 +306,20 @@ mod tests {
 
     #[test]
     fn a_cost_is_linear_between_the_quantiles_that_are_given() {
-        let at = |cost: Cost, parts: [f64; 7]| parts.map(|quantile| cost.at(part(quantile)));
-        let parts = [0.0, 0.25, 0.5, 0.7, 0.9, 0.945, 0.9995];
-        assert_eq!(at(BENT, parts), [50, 74, 100, 149, 199, 649, 60_099]);
-        assert_eq!(at(STRAIGHT, parts), [50, 74, 100, 499, 899, 989, 2_029]);
+        for (quantile, bent_ns, straight_ns) in [
+            (0.0, 50, 50),
+            (0.25, 75, 75),
+            (0.5, 100, 100),
+            (0.7, 150, 500),
+            (0.9, 200, 900),
+            (0.945, 650, 990),
+            (0.9995, 60_100, 2_030),
+        ] {
+            for (cost, expected_ns) in [(BENT, bent_ns), (STRAIGHT, straight_ns)] {
+                let off_ns = cost.at(part(quantile)) - expected_ns;
+                assert!((-1..=0).contains(&off_ns), "{quantile}: {off_ns}");
+            }
+        }
     }
 
     #[test]
@@ -314,7 +328,7 @@ mod tests {
             median_ns: 200,
             p90_ns: Some(1_099),
             p99_ns: 2_180,
-            p999_ns: Some(11_379),
+            p999_ns: Some(12_079),
             max_ns: 112_180,
         };
         assert_eq!(BENT.plus(STRAIGHT), sum);

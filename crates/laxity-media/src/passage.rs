@@ -166,8 +166,8 @@ impl Seen<'_> {
         });
     }
 
-    /// Writes for each passage thirteen little-endian numbers of 64 bits: stream, packet, thread, time of arrival, time of
-    /// leaving, CPU time, and the thread's steps, in ns. Returns how many were too many to be kept.
+    /// Writes for each passage thirteen little-endian numbers of 64 bits: stream, packet, thread, time of arrival,
+    /// time of leaving, CPU time, and the thread's steps, in ns. Returns how many were too many to be kept.
     ///
     /// # Errors
     ///

@@ -416,9 +416,9 @@ fn a_native_server_pays_for_its_own_steps_alone() {
         "{used_ns:?}"
     );
     // A thread that is at work finds the next packet without being woken.
-    let busy = run(&["calls.streams=1000", "host.network.relay=16 us"]);
+    let busy = run(&["calls.streams=600", "host.network.relay=16 us"]);
     let waking = run(&[
-        "calls.streams=1000",
+        "calls.streams=600",
         "host.network.relay=16 us",
         "host.network.wake-up-latency=0 us",
     ]);
@@ -427,5 +427,5 @@ fn a_native_server_pays_for_its_own_steps_alone() {
         voice.delay_ns.mean.expect("packets came")
     };
     let more_ns = mean_ns(&busy) - mean_ns(&waking);
-    assert!((0.0..10_000.0).contains(&more_ns), "{more_ns}");
+    assert!((0.0..20_000.0).contains(&more_ns), "{more_ns}");
 }

@@ -55,6 +55,9 @@ while True:
 PARTIES = "parties"
 CALLS_PER_SENDER = 500
 """That one thread of the load sends the streams of: about half of its time."""
+TICK = "100 us"
+"""How often the load wakes up: what is due meanwhile leaves in one go, where phones speak whenever
+they do. At 250 us, its default, the packets of some hundred streams would wait for each other."""
 LAST_PACKETS_NS = 200_000_000
 """Before the media server forgets a call, for its last packets to arrive; as caller.xml has."""
 PACKETS = "packets"
@@ -270,7 +273,7 @@ def _converse(
     command = [path, "calls", "--json", f"--playout={calls.playout_ns} ns"]
     command += ["--packets", str(clients.files / PACKETS), f"--sample={sample}"]
     command += [f"--senders={1 + calls.at_once // CALLS_PER_SENDER}"]
-    command += [f"--duration={calls.duration_ns} ns"]
+    command += [f"--duration={calls.duration_ns} ns", f"--tick={TICK}"]
     traffic = scene.traffic
     with (
         _pipe() as (orders_out, orders_in),
