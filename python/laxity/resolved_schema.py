@@ -72,9 +72,9 @@ class Settings(TypedDict):
 class Costs(TypedDict):
     """The costs of scheduling, charged to the CPU that schedules."""
 
-    schedule: dict[str, int] | dict[str, int | None]
+    schedule: dict[str, int]
     """The cost of every decision: one call of `schedule`."""
-    context_switch: dict[str, int] | dict[str, int | None]
+    context_switch: dict[str, int]
     """The additional cost of every decision that changes the running VCPU."""
 
 
@@ -158,9 +158,9 @@ class Server(TypedDict):
 
     threads: int
     """The number of threads; at least 1. At most as many as VCPUs work at a time."""
-    work: dict[str, int] | dict[str, int | None]
+    work: dict[str, int]
     """The CPU time for each packet, its reception and sending not counted."""
-    own_work: dict[str, int] | dict[str, int | None] | None
+    own_work: dict[str, int] | None
     """`work`, if the file gives it. Real servers are not told to work where it is missing."""
     transcode: bool
     """Whether a media server transcodes voice, which is part of `work`."""
@@ -296,41 +296,41 @@ class Nic(TypedDict):
 class NetworkCosts(TypedDict):
     """CPU time of each step of packet processing."""
 
-    interrupt: dict[str, int] | dict[str, int | None]
+    interrupt: dict[str, int]
     """Handling an interrupt or an event, up to the first packet."""
-    receive: dict[str, int] | dict[str, int | None]
+    receive: dict[str, int]
     """Receiving a packet from a card, up to the bridge or the IP layer."""
-    transmit: dict[str, int] | dict[str, int | None]
+    transmit: dict[str, int]
     """Sending a packet to a card."""
-    netback_receive: dict[str, int] | dict[str, int | None]
+    netback_receive: dict[str, int]
     """Netback: passing a packet to a guest."""
-    netback_transmit: dict[str, int] | dict[str, int | None]
+    netback_transmit: dict[str, int]
     """Netback: taking a packet from a guest, and the bridge."""
-    netfront_receive: dict[str, int] | dict[str, int | None]
+    netfront_receive: dict[str, int]
     """Netfront: receiving a packet from netback, up to the IP layer."""
-    netfront_transmit: dict[str, int] | dict[str, int | None]
+    netfront_transmit: dict[str, int]
     """Netfront: passing a packet to netback."""
-    socket_receive: dict[str, int] | dict[str, int | None]
+    socket_receive: dict[str, int]
     """IP, UDP and the socket on reception, and waking a thread."""
-    wake_up_latency: dict[str, int] | dict[str, int | None]
+    wake_up_latency: dict[str, int]
     """How long an idle thread takes to wake up when a packet has come to its socket. This takes no
     CPU time."""
-    socket_send: dict[str, int] | dict[str, int | None]
+    socket_send: dict[str, int]
     """IP, UDP and the socket on sending, including the system call."""
-    after_send: dict[str, int] | dict[str, int | None]
+    after_send: dict[str, int]
     """A thread's work once its packet has left: the rest of the system call, and a look for the
     next packet."""
-    relay: dict[str, int] | dict[str, int | None]
+    relay: dict[str, int]
     """A media server's work on a packet, unless the domain says otherwise."""
-    transcode: dict[str, int] | dict[str, int | None]
+    transcode: dict[str, int]
     """Transcoding a packet, on top of the media server's other work."""
-    signalling: dict[str, int] | dict[str, int | None]
+    signalling: dict[str, int]
     """Signalling's and call control's work on a message, unless the domain says otherwise."""
-    disk: dict[str, int] | dict[str, int | None]
+    disk: dict[str, int]
     """The driver domain's part of a disk operation."""
-    disk_latency: dict[str, int] | dict[str, int | None]
+    disk_latency: dict[str, int]
     """The latency of the disk itself."""
-    look: dict[str, int] | dict[str, int | None]
+    look: dict[str, int]
     """Reading the counters of a domain's network backend and setting its rate, by the allocator."""
 
 

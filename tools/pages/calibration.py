@@ -83,7 +83,7 @@ TABLE = """
 |---|--:|--:|--:|--:|--:|---|--:|--:|---|--:|--:|---|
 """
 VERDICT = """\
-Of {cases} hosts, {medians} are within a factor of {median:g} at p50, {tails} within {tail:g} at \
+{medians} of {cases} hosts are within a factor of {median:g} at p50, {tails} within {tail:g} at \
 p99.9, and {verdicts} have the same verdict; with the profile of 2009 these are {old_medians}, \
 {old_tails} and {old_verdicts}. Real runs of one host differ by a factor of up to {spread:.0f} in \
 p99.9 among themselves; in {unsteady} hosts, by more than {tail:g}."""
