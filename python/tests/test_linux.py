@@ -598,7 +598,8 @@ def test_what_linux_cannot_do_is_refused() -> None:
     assert "several cards" in refusal(network={"nics": [card, card]})
     assert "coalescing" in refusal(network={"nics": [card | {"coalesce_ns": 40_000}]})
     kept = host()["domains"][1]["parameters"] | {"quota_burst_ns": 1}
-    assert "`domain.media.quota-burst`" in refusal(**with_domain(1, parameters=kept))
+    own = with_domain(1, parameters=kept)
+    assert "`domain.media.quota-burst`" in refusal(policy="eevdf", **own)
     work = host()["domains"][1]["workload"] | {"own_work": {"median_ns": 1}}
     assert "`domain.media.workload.work`" in refusal(**with_domain(1, workload=work))
     work = host()["domains"][2]["workload"] | {"own_work": {"ns": 1}}
@@ -608,7 +609,8 @@ def test_what_linux_cannot_do_is_refused() -> None:
 def test_a_quota_under_the_model_of_linux_is_the_groups() -> None:
     given = host()
     for domain in given["domains"]:
-        domain["parameters"] |= {"quota_ns": 3 * MS, "quota_period_ns": 20 * MS, "cap_percent": 7}
+        domain["parameters"] |= {"quota_ns": 3 * MS, "quota_period_ns": 20 * MS}
+        domain["parameters"] |= {"quota_burst_ns": 0, "cap_percent": 7}
     share = scene(given | {"policy": "eevdf"}, "laxity", cpus=2).server.share
     assert (share.quota_us, share.cap_percent) == ((3_000, 20_000), 0)
     assert control_groups.settings_v2({"media": share})["media"]["cpu.max"] == "3000 20000"

@@ -302,11 +302,6 @@ def _refuse_what_is_simulated(host: ResolvedHost) -> None:
 
 
 def _refuse_domain(domain: Domain) -> None:
-    if domain["parameters"]["quota_burst_ns"]:
-        raise InputError(
-            f"`domain.{domain['name']}.quota-burst` is given, and a run on Linux keeps no quota",
-            "leave it out, or run it in the simulator",
-        )
     if domain["tasks"]:
         raise InputError(
             f"`domain.{domain['name']}` has tasks, and on Linux only servers and CPU-bound "
@@ -352,6 +347,11 @@ def _share(domain: Domain, policy: str) -> Share:
     cpus = tuple(sorted({cpu for vcpu in domain["vcpus"] for cpu in vcpu["affinity"]}))
     if policy != OWN:
         return Share(parameters["weight"], parameters["cap_percent"], cpus)
+    if parameters["quota_burst_ns"]:
+        raise InputError(
+            f"`domain.{domain['name']}.quota-burst` is given, and a run on Linux keeps no quota",
+            "leave it out, or run it in the simulator",
+        )
     quota_ns, period_ns = parameters["quota_ns"], parameters["quota_period_ns"]
     quota_us = (quota_ns // MICROSECOND_NS, period_ns // MICROSECOND_NS) if quota_ns else None
     return Share(parameters["weight"], 0, cpus, quota_us)
