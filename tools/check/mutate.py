@@ -2358,7 +2358,8 @@ MUTATIONS += [
     Mutation(
         "analysis-gap-of-polling",
         "servers.rs",
-        "            Policy::Polling => server.period_ns,\n            _ => server.period_ns - budget_ns,",
+        "            Policy::Polling => server.period_ns,\n"
+        "            _ => server.period_ns - budget_ns,",
         "            _ => server.period_ns - budget_ns,",
         "a polling server has no budget from a wake to the next period",
         directory=ANALYSIS,

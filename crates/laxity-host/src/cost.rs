@@ -115,28 +115,40 @@ impl Cost {
         else {
             return self.max_ns();
         };
-        let (mut from, mut from_ns) = (0, median_ns / 2);
+        if let (None, None) = (p90_ns, p999_ns) {
+            // A simulation draws little else, and cannot foresee in which piece a draw falls.
+            const QUANTILES: [u64; 4] = [0, MEDIAN, P99, MAX];
+            let costs_ns = [median_ns / 2, median_ns, p99_ns, max_ns];
+            let piece = usize::from(at >= MEDIAN) + usize::from(at >= P99);
+            let from = (QUANTILES[piece], costs_ns[piece]);
+            return between_ns(from, (QUANTILES[piece + 1], costs_ns[piece + 1]), at);
+        }
         let points = [
             Some((MEDIAN, median_ns)),
             p90_ns.map(|p90_ns| (P90, p90_ns)),
             Some((P99, p99_ns)),
             p999_ns.map(|p999_ns| (P999, p999_ns)),
         ];
-        let (mut to, mut to_ns) = (MAX, max_ns);
-        for (quantile, quantile_ns) in points.into_iter().flatten() {
-            if at < quantile {
-                (to, to_ns) = (quantile, quantile_ns);
-                break;
+        let mut from = (0, median_ns / 2);
+        for to in points.into_iter().flatten() {
+            if at < to.0 {
+                return between_ns(from, to, at);
             }
-            (from, from_ns) = (quantile, quantile_ns);
+            from = to;
         }
-        let (rise_ns, length, along) = ((to_ns - from_ns) as u64, to - from, at - from);
-        let risen_ns = match rise_ns.checked_mul(along) {
-            Some(product) => product / length,
-            None => (u128::from(rise_ns) * u128::from(along) / u128::from(length)) as u64,
-        };
-        from_ns + risen_ns as i64
+        between_ns(from, (MAX, max_ns), at)
     }
+}
+
+/// The value at a quantile on the line between two others, each with its value.
+#[inline]
+fn between_ns(from: (u64, i64), to: (u64, i64), at: u64) -> i64 {
+    let (rise_ns, length, along) = ((to.1 - from.1) as u64, to.0 - from.0, at - from.0);
+    let risen_ns = match rise_ns.checked_mul(along) {
+        Some(product) => product / length,
+        None => (u128::from(rise_ns) * u128::from(along) / u128::from(length)) as u64,
+    };
+    from.1 + risen_ns as i64
 }
 
 /// One cost: a time, or quantiles of its distribution.

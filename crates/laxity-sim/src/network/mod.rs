@@ -80,7 +80,10 @@ impl Workloads for Network {
                     }
                 }
                 Outside::Disk { call } => self.answer_from_disk(call, now),
-                Outside::Arrived { pool, packet } => self.put_into_socket(pool, packet, now),
+                Outside::Arrived { pool, number } => {
+                    let packet = self.in_kernel.take(number);
+                    self.put_into_socket(pool, packet, now);
+                }
                 Outside::Woken { pool, last } => self.woken(pool, last),
                 Outside::Send { pool } => self.send_next(pool, at_ns),
                 Outside::Credit { interface } => {

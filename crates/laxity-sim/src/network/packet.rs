@@ -1,7 +1,7 @@
 //! The packets that travel through the host.
 
 /// A packet, or something that takes a packet's way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
     pub kind: Kind,
     /// Number of its stream ([`Kind::Voice`]), its sender's domain ([`Kind::Bulk`]) or its call, from 0.
@@ -14,7 +14,7 @@ pub struct Packet {
     pub sent_ns: i64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// RTP, towards the media server or on from it.
     Voice,

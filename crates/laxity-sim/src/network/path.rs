@@ -85,7 +85,8 @@ impl Network {
             return self.lose(&packet);
         };
         let latency_ns = self.draw(self.pools[pool].vcpus.start, self.costs.receive);
-        self.at(now + latency_ns, Outside::Arrived { pool, packet });
+        let number = self.in_kernel.put(packet);
+        self.at(now + latency_ns, Outside::Arrived { pool, number });
     }
 
     /// Takes a packet out of a source; `None` if it had none.

@@ -8,7 +8,7 @@ use super::link::Allocator;
 use super::phones::Phones;
 use super::pool::{Pool, Role};
 use super::protect::Protection;
-use super::state::{LinkState, Network, Origin, Outside, Source};
+use super::state::{InKernel, LinkState, Network, Origin, Outside, Source};
 use crate::random::{Purpose, stream, uniform_ns};
 use crate::timers::NEVER;
 use laxity_host::{Acceptance, Calls, Codec, Cost, Host, Protect, Server, Transport, Workload};
@@ -84,6 +84,7 @@ impl Network {
             still: vec![false; domains],
             drops: Drops::default(),
             outside: BinaryHeap::new(),
+            in_kernel: InKernel::default(),
             outside_made: 0,
             next_ns: NEVER,
             signals: Vec::new(),

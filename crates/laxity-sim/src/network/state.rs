@@ -39,6 +39,31 @@ pub struct Source {
     pub place: u32,
 }
 
+/// Packets that stand apart from the events that are about them, which are moved often and so are small.
+#[derive(Default)]
+pub struct InKernel {
+    packets: Vec<Packet>,
+    free: Vec<usize>,
+}
+
+impl InKernel {
+    /// Takes a packet, and gives it a number.
+    pub fn put(&mut self, packet: Packet) -> usize {
+        if let Some(number) = self.free.pop() {
+            self.packets[number] = packet;
+            return number;
+        }
+        self.packets.push(packet);
+        self.packets.len() - 1
+    }
+
+    /// Gives back the packet of that number, which is free then.
+    pub fn take(&mut self, number: usize) -> Packet {
+        self.free.push(number);
+        self.packets[number]
+    }
+}
+
 /// What happens outside of VCPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outside {
@@ -46,8 +71,8 @@ pub enum Outside {
     Coalesced { card: usize },
     /// The signalling server's disk operation for a call is done.
     Disk { call: u64 },
-    /// The kernel of a native host has put a packet into the socket of a pool.
-    Arrived { pool: usize, packet: Packet },
+    /// The kernel of a native host has put the packet of that number into the socket of a pool.
+    Arrived { pool: usize, number: usize },
     /// A sender sends its next packet.
     Send { pool: usize },
     /// A thread that was last at the VCPU `last` has woken up.
@@ -122,6 +147,8 @@ pub struct Network {
     pub still: Vec<bool>,
     pub drops: Drops,
     pub outside: BinaryHeap<Reverse<(i64, u64, Outside)>>,
+    /// Packets that a native host's kernel has taken from a card, by number.
+    pub in_kernel: InKernel,
     pub outside_made: u64,
     pub next_ns: i64,
     pub signals: Vec<usize>,
@@ -162,7 +189,12 @@ impl Network {
     }
 
     /// What a move costs a VCPU this time, ns.
+    #[inline]
     pub fn draw(&mut self, vcpu: usize, cost: Cost) -> i64 {
+        // Most steps that a host does not have are free, and need no random number.
+        if let Cost::Constant { ns } = cost {
+            return ns;
+        }
         draw(&cost, &mut self.random[self.domain_of[vcpu]])
     }
 
