@@ -183,7 +183,9 @@ def test_what_makes_no_sense_is_refused_before_anything_is_measured(
     host = tmp_path / "host.toml"
     host.write_text(HOST)
     mute = tmp_path / "mute.toml"
-    mute.write_text('duration = "1 s"\nhost = { cpus = 1, policy = "eevdf" }\ndomain = []\n')
+    mute.write_text(
+        'duration = "1 s"\nhost = { cpus = 1, policy = "eevdf" }\ndomain = [{ name = "a" }]\n'
+    )
 
     def refusal(*words: object) -> str:
         return laxity("calibrate", *words, code=2).stderr
@@ -194,7 +196,10 @@ def test_what_makes_no_sense_is_refused_before_anything_is_measured(
     assert "there is no directory" in refusal(host, "--write", tmp_path / "no" / "out.toml")
     assert "leave one of them out" in refusal("--toml", "--json")
     assert "write --duration '15 s'" in refusal("--duration", "long")
-    assert refusal(mute, "--write", tmp_path / "out.toml")
+    assert "has no packets" in refusal(mute, "--write", tmp_path / "out.toml")
+    guest = tmp_path / "guest.toml"
+    guest.write_text(HOST + '[[nic]]\nname = "eth0"\ndomain = "media"\n')
+    assert "a native host has no guests" in refusal(guest, "--write", tmp_path / "out.toml")
     assert not (tmp_path / "out.toml").exists()
 
 

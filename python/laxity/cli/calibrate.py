@@ -68,7 +68,7 @@ def calibrate(
     if file is not None and write is not None:
         # What cannot be written is told before anything is measured.
         refuse_unwritable_file(write, "--write")
-        if file.resolved()["network"] is None:
+        if file.resolved("host.native=true")["network"] is None:
             raise InputError(f"{file.name} has no packets", "add [calls] with streams = 100, say")
     with progress_bar("measuring") as progress:
         found = measure(
