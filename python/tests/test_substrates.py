@@ -265,8 +265,9 @@ def test_a_run_on_xen_leaves_its_trace_where_it_is_asked_for(
 
 def test_fidelity_keeps_the_runs_of_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boot, "boot", booted)
-    # The same costs on both: a file that gives none gets those that are known of the lab.
-    text = HOST.replace("cpus = 1\n", 'cpus = 1\ncosts = { schedule = "1 us" }\n')
+    # The same on both: a file that does not say gets what is known of the lab.
+    given = 'cpus = 1\ncosts = { schedule = "1 us" }\ntimer-latency = "2 us"\n'
+    text = HOST.replace("cpus = 1\n", given)
     found = Host.parse(text).fidelity(duration="100 ms", keep=tmp_path / "runs")
     assert [run.substrate for run in found.runs] == ["sim", "xen"]
     assert found.agreement["same_ratio"] == 1.0
