@@ -49,7 +49,8 @@ def test_real_packets_in_a_hurry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     for experiment in (drops, wake):
         for each in experiment.measurements:
             assert isinstance(each.ours, float), each
-            assert each.ours > 0 or each.what.startswith("saved"), each
+            # A difference of two times that were measured may have either sign on a busy machine.
+            assert each.ours > 0 or "saved" in each.what, each
     page = tmp_path / "page.md"
     write_page(
         Reproduction("bandwidth", "title", 1, quick=True, experiments=found, on="linux"), page
