@@ -116,7 +116,7 @@ WRONG = [
     ("set control priority=4294967296", "priority is wrong"),
     ("set control extratime=2", "extratime is wrong: '2'; right is 0 to 1"),
     ("set --pool 0 policy=defferable", "did you mean 'deferrable'?"),
-    ("set --pool 0 policy=lending", "there is no policy 'lending'"),
+    ("set --pool 0 policy=global-sedf", "there is no policy 'global-sedf'"),
     ("pool", "usage"),
     ("pool crate", "did you mean 'create'?"),
     ("pool create 7", "cannot be a pool's name"),
