@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 from laxity import _core, tracefile
-from laxity.host import Host
 from laxity.substrates import of
 from laxity.substrates.xen import Xen, boot, collect, known
 
@@ -47,12 +46,7 @@ def arrivals(trace: Path) -> int:
 
 def measured_ns(policy: str) -> float:
     """What an arrival took under a policy."""
-    hosts = {
-        f"host-{seed}": Host(
-            fidelity.text(seed, policy, LOAD_PERCENT)[0].encode(), f"{seed}.toml"
-        ).resolve([])
-        for seed in SEEDS
-    }
+    hosts = fidelity.drawn(policy, SEEDS, LOAD_PERCENT)
     directory = OUTPUT / policy
     runs = boot.boot(hosts, Xen().executor(), directory, lambda line: print(line, file=sys.stderr))
     longer_ns = count = 0

@@ -18,7 +18,6 @@ import sys
 from pathlib import Path
 
 from laxity import _core
-from laxity.host import Host
 from laxity.substrates import of
 from laxity.substrates.xen import Xen, boot, collect, known
 
@@ -34,12 +33,7 @@ OUTPUT = fidelity.ROOT / "out" / "timers"
 
 def main() -> None:
     """Prints the agreement at each latency, and the best one."""
-    hosts = {
-        f"host-{seed}": Host(
-            fidelity.text(seed, POLICY, LOAD_PERCENT, apart=True)[0].encode(), f"{seed}.toml"
-        ).resolve([])
-        for seed in SEEDS
-    }
+    hosts = fidelity.drawn(POLICY, SEEDS, LOAD_PERCENT, apart=True)
     runs = boot.boot(hosts, Xen().executor(), OUTPUT, lambda line: print(line, file=sys.stderr))
     trace = OUTPUT / "sim.laxtrace"
     found: dict[int, float] = {}

@@ -88,21 +88,21 @@ p99.9, and {verdicts} have the same verdict; with the profile of 2009 these are 
 {old_tails} and {old_verdicts}. Real runs of one host differ by a factor of up to {spread:.0f} in \
 p99.9 among themselves; in {unsteady} hosts, by more than {tail:g}."""
 TAIL = """
-What the model does not have explains the rest:
+What the model does not have:
 
-- **Other programs.** The page is measured on a machine that others use at the same time (load
-  average up to {load:.1f}). A program that has its turn keeps a thread of the media server waiting
-  for up to a tick of the kernel, and no two runs meet the same. `laxity run … --on linux -o DIR`
-  and `laxity why DIR` name the programs that had the CPU.
+- **Other programs.** The load average was up to {load:.1f} when a measurement began, of which the
+  phones and the server are a part. A program that has its turn keeps a thread of the media server
+  waiting for up to a tick of the kernel, and no two runs meet the same. `laxity run … --on linux -o
+  DIR` and `laxity why DIR` name the programs that had the CPU.
 - **Phones.** The load and the sink run on the same CPUs before everything else. The load sends
   what is due within 100 us in one go, and with many streams packets wait for each other; the
   simulator's phones speak at random phases.
-- **An idle CPU.** Waking it takes most of the time of a wake-up here. A CPU that never idles, since
-  a neighbour computes, wakes a thread sooner.
+- **An idle CPU.** A CPU that never idles, since a neighbour computes, wakes a thread sooner than
+  the model has it: see p50 with few streams.
 - **Hosts that are too slow.** With real packets, those that are still on their way at the end are
   waited for, and count; in the simulator they do not. A thread that is behind also takes less for a
   packet than one that has to be woken for each, so that a domain near its quota may hold where the
-  simulator has it fail.
+  simulator has it fail. The quota is therefore one that is clearly enough, or clearly not.
 """
 
 

@@ -32,8 +32,11 @@ from laxity.substrates import of
 from laxity.substrates.xen import Xen, boot, collect, known
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from laxity.lab.modes import Mode
     from laxity.progress import Say
+    from laxity.resolved import Resolved
     from laxity.substrates.xen.plan import Plan
 
 ROOT = Path(__file__).parents[2]
@@ -194,6 +197,22 @@ def text(
     return "\n".join(lines) + "\n", 100 * total
 
 
+def drawn(
+    policy: str,
+    seeds: Iterable[int],
+    load_percent: tuple[float, float] = LOAD_PERCENT,
+    *,
+    apart: bool = False,
+) -> dict[str, Resolved]:
+    """Hosts by the names of their windows; see `text`."""
+    return {
+        f"host-{seed}": Host(
+            text(seed, policy, load_percent, apart=apart)[0].encode(), f"host-{seed}.toml"
+        ).resolve([])
+        for seed in seeds
+    }
+
+
 @dataclass(frozen=True)
 class KeptBoot:
     """An executor that has carried out its plan before."""
@@ -218,11 +237,7 @@ def run(policy: str, seeds: list[int], *, apart: bool = False, again: bool = Fal
 
     With `again` the boot is the one that was kept, of the same hosts.
     """
-    texts = {f"host-{seed}": text(seed, policy, apart=apart) for seed in seeds}
-    hosts = {
-        name: Host(written.encode(), f"{name}.toml").resolve([])
-        for name, (written, _) in texts.items()
-    }
+    hosts = drawn(policy, seeds, apart=apart)
     directory = OUTPUT / f"boot-{policy}{APART * apart}"
     before, sim = directory.with_name(f"before-{directory.name}"), of("sim")
     shutil.rmtree(before, ignore_errors=True)
@@ -242,7 +257,7 @@ def run(policy: str, seeds: list[int], *, apart: bool = False, again: bool = Fal
             policy,
             seed,
             apart,
-            texts[name][1],
+            text(seed, policy, apart=apart)[1],
             [
                 100 * (theirs.miss_ratio - ours.miss_ratio)
                 for ours, theirs in zip(model.domains, real.domains, strict=True)

@@ -46,9 +46,9 @@ pub enum Cost {
 }
 
 const MEDIAN: u64 = 1 << 31;
-const P90: u64 = (1 << 32) * 90 / 100;
+const P90: u32 = ((1 << 32) * 90_u64 / 100) as u32;
 const P99: u64 = (1 << 32) * 99 / 100;
-const P999: u64 = (1 << 32) * 999 / 1000;
+const P999: u32 = ((1 << 32) * 999_u64 / 1000) as u32;
 const MAX: u64 = 1 << 32;
 
 impl Default for Cost {
@@ -63,30 +63,29 @@ impl Cost {
         if let (Cost::Constant { ns }, Cost::Constant { ns: more_ns }) = (self, other) {
             return Cost::Constant { ns: ns + more_ns };
         }
-        let sum_ns = |quantile| self.quantile_ns(quantile) + other.quantile_ns(quantile);
-        Cost::Quantiles {
-            median_ns: sum_ns(MEDIAN),
-            p90_ns: self.bends(other, |(p90_ns, _)| p90_ns).then(|| sum_ns(P90)),
-            p99_ns: sum_ns(P99),
-            p999_ns: self
-                .bends(other, |(_, p999_ns)| p999_ns)
-                .then(|| sum_ns(P999)),
-            max_ns: sum_ns(MAX),
-        }
-    }
-
-    /// Whether one of the two costs gives a quantile that may be left out.
-    fn bends(
-        self,
-        other: Cost,
-        quantile_ns: impl Fn((Option<i64>, Option<i64>)) -> Option<i64>,
-    ) -> bool {
-        [self, other].into_iter().any(|cost| match cost {
-            Cost::Constant { .. } => false,
+        let quantiles = |cost| match cost {
+            Cost::Constant { ns } => ([ns; 3], [None; 2]),
             Cost::Quantiles {
-                p90_ns, p999_ns, ..
-            } => quantile_ns((p90_ns, p999_ns)).is_some(),
-        })
+                median_ns,
+                p90_ns,
+                p99_ns,
+                p999_ns,
+                max_ns,
+            } => ([median_ns, p99_ns, max_ns], [p90_ns, p999_ns]),
+        };
+        let ((one, bends), (two, other_bends)) = (quantiles(self), quantiles(other));
+        // The sum bends where one of both does.
+        let sum_ns = |bend: usize, at: u32| {
+            let bend_ns = bends[bend].or(other_bends[bend]);
+            bend_ns.map(|_| self.at(at) + other.at(at))
+        };
+        Cost::Quantiles {
+            median_ns: one[0] + two[0],
+            p90_ns: sum_ns(0, P90),
+            p99_ns: one[1] + two[1],
+            p999_ns: sum_ns(1, P999),
+            max_ns: one[2] + two[2],
+        }
     }
 
     /// The greatest value that a draw can have, in nanoseconds.
@@ -99,12 +98,32 @@ impl Cost {
 
     /// The value at the quantile `quantile` / 2^32, in nanoseconds. It is computed in integers, so that every machine
     /// draws the same.
+    #[inline]
     pub fn at(&self, quantile: u32) -> i64 {
-        self.quantile_ns(quantile.into())
+        let at = u64::from(quantile);
+        match *self {
+            Cost::Constant { ns } => ns,
+            // A simulation draws little else, and cannot foresee in which piece a draw falls.
+            Cost::Quantiles {
+                median_ns,
+                p90_ns: None,
+                p99_ns,
+                p999_ns: None,
+                max_ns,
+            } => {
+                const QUANTILES: [u64; 4] = [0, MEDIAN, P99, MAX];
+                let costs_ns = [median_ns / 2, median_ns, p99_ns, max_ns];
+                let piece = usize::from(at >= MEDIAN) + usize::from(at >= P99);
+                let point = |number: usize| (QUANTILES[number], costs_ns[number]);
+                between_ns(point(piece), point(piece + 1), at)
+            }
+            Cost::Quantiles { .. } => self.bent_ns(at),
+        }
     }
 
-    /// The value at the quantile `at` / 2^32, at most 1, in nanoseconds.
-    fn quantile_ns(&self, at: u64) -> i64 {
+    /// [`Cost::at`] of a distribution with any of its quantiles.
+    #[inline(never)]
+    fn bent_ns(&self, at: u64) -> i64 {
         let Cost::Quantiles {
             median_ns,
             p90_ns,
@@ -115,19 +134,11 @@ impl Cost {
         else {
             return self.max_ns();
         };
-        if let (None, None) = (p90_ns, p999_ns) {
-            // A simulation draws little else, and cannot foresee in which piece a draw falls.
-            const QUANTILES: [u64; 4] = [0, MEDIAN, P99, MAX];
-            let costs_ns = [median_ns / 2, median_ns, p99_ns, max_ns];
-            let piece = usize::from(at >= MEDIAN) + usize::from(at >= P99);
-            let from = (QUANTILES[piece], costs_ns[piece]);
-            return between_ns(from, (QUANTILES[piece + 1], costs_ns[piece + 1]), at);
-        }
         let points = [
             Some((MEDIAN, median_ns)),
-            p90_ns.map(|p90_ns| (P90, p90_ns)),
+            p90_ns.map(|p90_ns| (P90.into(), p90_ns)),
             Some((P99, p99_ns)),
-            p999_ns.map(|p999_ns| (P999, p999_ns)),
+            p999_ns.map(|p999_ns| (P999.into(), p999_ns)),
         ];
         let mut from = (0, median_ns / 2);
         for to in points.into_iter().flatten() {

@@ -178,7 +178,6 @@ fn every_key_of_telephony_arrives() {
         nic("eth1", 1_000_000_000, 4, 256, 0, 1),
     ];
     assert_eq!(network.nics, nics);
-    assert!(!network.native);
     let costs = network.costs;
     assert_eq!(costs.wake_up_latency, constant(16));
     assert_eq!(costs.after_send, constant(17));

@@ -2,7 +2,8 @@
 /*
  * A Xen that listens inside a guest's program, for its tests on any machine: linked with
  * `--wrap=open,--wrap=ioctl`. What it is told, it says on standard error, a line each:
- * "told LEFT_NS ORDER". The environment has in FAKE_ERROR the error that it gives back, if any.
+ * "told LEFT_NS ORDER REALTIME_NS". The environment has in FAKE_ERROR the error that it gives back,
+ * if any.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <xen/xen.h>
 
 #include <xen/sys/privcmd.h>
@@ -47,7 +49,10 @@ int __wrap_ioctl(int file, unsigned long request, void *argument)
         return -1;
     }
     const struct laxity_work *work = (const void *)(uintptr_t)call->arg[1];
-    dprintf(2, "told %" PRId64 " %" PRId64 "\n", work->left_ns, work->order);
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    dprintf(2, "told %" PRId64 " %" PRId64 " %lld%09ld\n", work->left_ns, work->order,
+            (long long)now.tv_sec, now.tv_nsec);
     if (!getenv("FAKE_ERROR"))
         return 0;
     errno = atoi(getenv("FAKE_ERROR"));

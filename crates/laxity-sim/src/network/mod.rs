@@ -82,9 +82,17 @@ impl Workloads for Network {
                 Outside::Disk { call } => self.answer_from_disk(call, now),
                 Outside::Arrived { pool, number } => {
                     let packet = self.in_kernel.take(number);
-                    self.put_into_socket(pool, packet, now);
+                    self.put_into_socket(pool as usize, packet, now);
                 }
-                Outside::Woken { pool, last } => self.woken(pool, last),
+                Outside::Woken {
+                    pool,
+                    last,
+                    forgotten,
+                } => {
+                    if self.pools[pool as usize].forgotten == forgotten {
+                        self.woken(pool as usize, last as usize);
+                    }
+                }
                 Outside::Send { pool } => self.send_next(pool, at_ns),
                 Outside::Credit { interface } => {
                     self.interfaces[interface].is_stopped = false;

@@ -86,6 +86,7 @@ impl Network {
         };
         let latency_ns = self.draw(self.pools[pool].vcpus.start, self.costs.receive);
         let number = self.in_kernel.put(packet);
+        let pool = pool as u32;
         self.at(now + latency_ns, Outside::Arrived { pool, number });
     }
 
@@ -114,11 +115,11 @@ impl Network {
             self.lines[vcpu].quiet(place);
             return None;
         };
-        let costs = self.costs;
+        let costs = &self.costs;
         let (first, then) = match origin {
             Origin::Allocator => {
-                let looked_at = self.link().allocator.interfaces.len();
-                let cost_ns = (0..looked_at).map(|_| self.draw(vcpu, costs.look)).sum();
+                let (look, looked_at) = (costs.look, self.link().allocator.interfaces.len());
+                let cost_ns = (0..looked_at).map(|_| self.draw(vcpu, look)).sum();
                 let source = number;
                 return Some((What::Source { source, packet }, cost_ns));
             }

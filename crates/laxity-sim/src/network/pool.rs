@@ -16,8 +16,8 @@ pub struct Pool {
     pub send: Cost,
     /// The VCPU at which each idle thread was last; the thread that has been idle longest comes first.
     pub idle: VecDeque<usize>,
-    /// The number of threads that are waking up.
-    pub waking: usize,
+    /// How often its threads have been forgotten.
+    pub forgotten: u32,
     pub vcpus: Range<usize>,
     pub waiting: VecDeque<Packet>,
     /// Cards of its own; otherwise its packets go through its interface.
@@ -41,7 +41,7 @@ impl Pool {
     /// Its threads are idle again, and have been on its VCPUs in turn. Answers the packets that waited for them.
     pub fn forget(&mut self) -> Vec<Packet> {
         let vcpus = self.vcpus.clone();
-        self.waking = 0;
+        self.forgotten += 1;
         self.idle = (0..self.threads)
             .map(|thread| vcpus.start + thread % vcpus.len())
             .collect();

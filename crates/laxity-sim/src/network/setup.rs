@@ -171,7 +171,7 @@ impl Network {
                 idle: (0..threads)
                     .map(|thread| vcpus.start + thread % vcpus.len())
                     .collect(),
-                waking: 0,
+                forgotten: 0,
                 vcpus,
                 waiting: VecDeque::new(),
                 cards,

@@ -39,32 +39,32 @@ pub struct Source {
     pub place: u32,
 }
 
-/// Packets that stand apart from the events that are about them, which are moved often and so are small.
+/// Packets that stand apart from the events that are about them.
 #[derive(Default)]
 pub struct InKernel {
     packets: Vec<Packet>,
-    free: Vec<usize>,
+    free: Vec<u32>,
 }
 
 impl InKernel {
     /// Takes a packet, and gives it a number.
-    pub fn put(&mut self, packet: Packet) -> usize {
+    pub fn put(&mut self, packet: Packet) -> u32 {
         if let Some(number) = self.free.pop() {
-            self.packets[number] = packet;
+            self.packets[number as usize] = packet;
             return number;
         }
         self.packets.push(packet);
-        self.packets.len() - 1
+        self.packets.len() as u32 - 1
     }
 
     /// Gives back the packet of that number, which is free then.
-    pub fn take(&mut self, number: usize) -> Packet {
+    pub fn take(&mut self, number: u32) -> Packet {
         self.free.push(number);
-        self.packets[number]
+        self.packets[number as usize]
     }
 }
 
-/// What happens outside of VCPUs.
+/// What happens outside of VCPUs. Events are moved often, and so are small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outside {
     /// A card has waited for long enough.
@@ -72,11 +72,15 @@ pub enum Outside {
     /// The signalling server's disk operation for a call is done.
     Disk { call: u64 },
     /// The kernel of a native host has put the packet of that number into the socket of a pool.
-    Arrived { pool: usize, number: usize },
+    Arrived { pool: u32, number: u32 },
     /// A sender sends its next packet.
     Send { pool: usize },
-    /// A thread that was last at the VCPU `last` has woken up.
-    Woken { pool: usize, last: usize },
+    /// A thread that was last at the VCPU `last` has woken up, unless the pool's threads were forgotten once more.
+    Woken {
+        pool: u32,
+        last: u32,
+        forgotten: u32,
+    },
     /// Netback has credit for a guest again.
     Credit { interface: usize },
     /// The allocator is to look.

@@ -29,22 +29,21 @@ impl Network {
         self.journeys.come(&packet, Place::Socket, line);
         pool.waiting.push_back(packet);
         if let Some(last) = pool.idle.pop_front() {
-            pool.waking += 1;
+            let woken = Outside::Woken {
+                pool: number as u32,
+                last: last as u32,
+                forgotten: pool.forgotten,
+            };
             match self.draw(line, self.costs.wake_up_latency) {
                 0 => self.woken(number, last),
-                latency_ns => self.at(now + latency_ns, Outside::Woken { pool: number, last }),
+                latency_ns => self.at(now + latency_ns, woken),
             }
         }
     }
 
-    /// A thread that was last at the VCPU `last` has woken up, unless it has been forgotten since.
+    /// A thread that was last at the VCPU `last` has woken up.
     pub(super) fn woken(&mut self, pool: usize, last: usize) {
-        let pool = &mut self.pools[pool];
-        if pool.waking == 0 {
-            return;
-        }
-        pool.waking -= 1;
-        let vcpus = pool.vcpus.clone();
+        let vcpus = self.pools[pool].vcpus.clone();
         let line = self.place_thread(last, vcpus);
         self.lines[line].ready += 1;
         self.signals.push(line);
