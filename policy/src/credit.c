@@ -97,6 +97,7 @@ struct credit_cpu {
     struct list touched;
     int64_t chosen_ns; /* when the running VCPU was chosen */
     int64_t until_ns;  /* the end of its turn, as told to the embedder */
+    int64_t tick_ns;   /* when its next tick is due, if it is ticking */
     bool ticking;
 };
 
@@ -490,15 +491,22 @@ static struct credit_vcpu *credit_take(struct laxity_instance *instance, struct 
     return vcpu;
 }
 
+static void credit_arm_tick(struct laxity_instance *instance, struct credit_cpu *cpu, int64_t now)
+{
+    cpu->tick_ns = share_next_step(instance, instance->settings.tick_ns, now);
+    laxity_arm_timer(instance, cpu->cpu.number, cpu->tick_ns);
+}
+
 static void credit_set_ticking(struct laxity_instance *instance, struct credit_cpu *cpu,
                                bool ticking, int64_t now)
 {
     if (cpu->ticking == ticking)
         return;
     cpu->ticking = ticking;
-    laxity_arm_timer(instance, cpu->cpu.number,
-                     ticking ? share_next_step(instance, instance->settings.tick_ns, now)
-                             : LAXITY_NEVER);
+    if (ticking)
+        credit_arm_tick(instance, cpu, now);
+    else
+        laxity_arm_timer(instance, cpu->cpu.number, LAXITY_NEVER);
 }
 
 static struct laxity_decision credit_schedule(struct laxity_instance *instance,
@@ -518,19 +526,18 @@ static struct laxity_decision credit_schedule(struct laxity_instance *instance,
     return (struct laxity_decision){base->current, cpu->until_ns};
 }
 
-/* The tick. */
-static void credit_timer(struct laxity_instance *instance, struct laxity_cpu *base, int64_t now)
+LAXITY_APART static void credit_tick(struct laxity_instance *instance, struct credit_cpu *cpu,
+                                     int64_t now)
 {
-    struct credit_cpu *cpu = credit_cpu_of(base);
     struct credit_vcpu *vcpu;
     struct credit_instance *credit = credit_instance_of(instance);
     int64_t balance_ns;
 
-    if (!base->current) {
+    if (!cpu->cpu.current) {
         cpu->ticking = false;
         return;
     }
-    vcpu = credit_vcpu_of(base->current);
+    vcpu = credit_vcpu_of(cpu->cpu.current);
     if (vcpu->class == CREDIT_BOOST) {
         vcpu->class = CREDIT_UNDER;
         credit_trace(instance, vcpu, LAXITY_EVENT_CLASS, CREDIT_UNDER);
@@ -544,9 +551,19 @@ static void credit_timer(struct laxity_instance *instance, struct laxity_cpu *ba
         credit->account_armed = true;
         laxity_arm_account(instance, share_accounting_after_tick(instance, now));
     }
-    laxity_arm_timer(instance, base->number,
-                     share_next_step(instance, instance->settings.tick_ns, now));
+    credit_arm_tick(instance, cpu, now);
     credit_review(instance, cpu, now);
+}
+
+static void credit_timer(struct laxity_instance *instance, struct laxity_cpu *base, int64_t now)
+{
+    struct credit_cpu *cpu = credit_cpu_of(base);
+
+    /* The tick of that time came with the accounting. */
+    if (now < cpu->tick_ns)
+        laxity_arm_timer(instance, base->number, cpu->tick_ns);
+    else
+        credit_tick(instance, cpu, now);
 }
 
 /* Puts a VCPU into the class that its credits give it, and into that class's queue if it waits. */
@@ -754,9 +771,16 @@ static void credit_account(struct laxity_instance *instance, int64_t now)
     struct credit_instance *credit = credit_instance_of(instance);
     struct share_rest rest;
 
-    for (uint32_t number = 0; number < instance->cpus; number++)
-        if (instance->cpu[number])
-            credit_take_touched(instance, &credit_cpu_of(instance->cpu[number])->touched);
+    for (uint32_t number = 0; number < instance->cpus; number++) {
+        struct credit_cpu *cpu;
+        if (!instance->cpu[number])
+            continue;
+        cpu = credit_cpu_of(instance->cpu[number]);
+        /* A tick of the same time comes first, whichever timer the embedder serves first. */
+        if (cpu->ticking && cpu->tick_ns <= now)
+            credit_tick(instance, cpu, now);
+        credit_take_touched(instance, &cpu->touched);
+    }
     while (!list_is_empty(&credit->changed)) {
         struct credit_domain *domain =
             laxity_container(credit->changed.next, struct credit_domain, changed);
@@ -795,7 +819,7 @@ static enum laxity_error credit_set_settings(struct laxity_instance *instance,
             continue;
         cpu = credit_cpu_of(instance->cpu[number]);
         if (cpu->ticking)
-            laxity_arm_timer(instance, number, share_next_step(instance, settings->tick_ns, now));
+            credit_arm_tick(instance, cpu, now);
         credit_review(instance, cpu, now);
     }
     if (credit_instance_of(instance)->account_armed)

@@ -1024,6 +1024,22 @@ MUTATIONS = [
         by="late",
     ),
     Mutation(
+        "credit-accounting-before-tick",
+        "credit.c",
+        "if (cpu->ticking && cpu->tick_ns <= now)",
+        "if (0)",
+        "a tick comes before the accounting of its time",
+        by="late",
+    ),
+    Mutation(
+        "credit-ticks-twice",
+        "credit.c",
+        "if (now < cpu->tick_ns)",
+        "if (0)",
+        "a tick that came with an accounting comes once",
+        by="late",
+    ),
+    Mutation(
         "credit-late-tick-skips-accounting",
         "credit.c",
         "share_accounting_after_tick(instance, now)",
