@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from laxity.lab import cpio, image
+from laxity.lab.files import STILL_KERNEL_ARGUMENTS
 from laxity.lab.machine import ROOT, Machine, option
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ DOM0_ARGUMENTS = (
     "console=hvc0 quiet loglevel=4 panic=1"
     # The self-tests of cryptography are most of the boot, the protection of memory some of it.
     " cryptomgr.notests audit=0 mitigations=off rodata=off"
+    f" {STILL_KERNEL_ARGUMENTS}"
 )
 
 
