@@ -419,6 +419,14 @@ observe-hosts: lab ## Random hosts of the labs of Xen and KVM, found again by ob
 soak: lab ## Ten emulated minutes of everything at once, on the hypervisor with assertions
 	$(LAXITY) lab soak
 
+SOAKED := deferrable credit sedf s-allc lending
+
+.PHONY: soak-kvm
+soak-kvm: setup ## Ten emulated minutes of guests that come, go, change and pause on KVM, under each of SOAKED's policies
+	for policy in $(SOAKED); do \
+	    $(LAXITY) lab kvm soak --policy $$policy --seed $(or $(SEED),1) -o out/soak-kvm/$$policy || exit 1; \
+	done
+
 .PHONY: clean
 clean: ## Removes what make made
 	rm -rf $(VENV) target out policy/build fuzz/target fuzz/*/corpus fuzz/*/artifacts

@@ -19,16 +19,16 @@
  * Then, for each CPU: u32 number, u32 bytes of a page, u64 events that were lost, u64 n, and n
  * bytes, its pages, oldest first.
  */
+#include "tsc.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/kvm.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -57,24 +57,11 @@ __attribute__((noreturn, format(printf, 2, 3))) static void quit(int code, const
     exit(code);
 }
 
-static uint64_t cycles(void)
-{
-    uint32_t low, high;
-    __asm__ volatile("lfence; rdtsc" : "=a"(low), "=d"(high));
-    return (uint64_t)high << 32 | low;
-}
-
-/* KVM knows it better than the kernel tells otherwise. */
 static void find_rate(void)
 {
-    int kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
-    int machine = kvm < 0 ? -1 : ioctl(kvm, KVM_CREATE_VM, 0);
-    int rate = machine < 0 ? -1 : ioctl(machine, KVM_GET_TSC_KHZ);
-    if (rate <= 0)
+    khz = tsc_khz();
+    if (!khz)
         quit(1, "/dev/kvm does not tell the rate of the TSC: %s", strerror(errno));
-    close(machine);
-    close(kvm);
-    khz = (uint64_t)rate;
 }
 
 static void set(const char *name, const char *value)
@@ -164,7 +151,7 @@ static void put_cpu(FILE *into, unsigned cpu)
 static void sleep_until(uint64_t until_ns)
 {
     uint64_t until = (uint64_t)((unsigned __int128)until_ns * khz / 1000000), now;
-    while ((now = cycles()) < until) {
+    while ((now = tsc_cycles()) < until) {
         uint64_t ns = (uint64_t)((unsigned __int128)(until - now) * 1000000 / khz) + 1;
         struct timespec time = {.tv_sec = (time_t)(ns / 1000000000),
                                 .tv_nsec = (long)(ns % 1000000000)};
@@ -200,13 +187,13 @@ int main(int count, char **words)
     if (!file)
         quit(2, "%s: %s", words[5], strerror(errno));
     find_rate();
-    uint64_t began = cycles();
+    uint64_t began = tsc_cycles();
     start(words[4]);
     printf("recording\n");
     fflush(stdout);
     sleep_until(until_ns);
     set("tracing_on", "0");
-    uint64_t ended = cycles();
+    uint64_t ended = tsc_cycles();
 
     uint32_t cpus = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
     uint32_t head[2] = {VERSION, cpus}, texts = 1 + EVENTS;

@@ -309,9 +309,12 @@ static void *run_thread(void *argument)
     snprintf(name, sizeof name, "%.10s/%u", machine.name, vcpu->number);
     prctl(PR_SET_NAME, name);
     vcpu->tid = (pid_t)syscall(SYS_gettid);
-    /* Turns of the fair class are shorter than a measurement: others would be measured with it. */
+    /* Turns of the fair class are shorter than a measurement: others would be measured with it. The
+     * thread that KVM makes meanwhile stays an ordinary one: it may be the last to have the guest's
+     * memory, and would free it before all others. */
     struct sched_param measuring = {.sched_priority = 1};
-    vcpu->error = sched_setscheduler(0, SCHED_FIFO, &measuring) ? "SCHED_FIFO is refused" : NULL;
+    int measures = SCHED_FIFO | SCHED_RESET_ON_FORK;
+    vcpu->error = sched_setscheduler(0, measures, &measuring) ? "SCHED_FIFO is refused" : NULL;
     if (!vcpu->error)
         vcpu->error = make_vcpu(vcpu);
     if (!vcpu->error)

@@ -117,6 +117,62 @@ def boot(
         print("Deterministic: two boots, the same bytes", file=sys.stderr)
 
 
+@app.command(epilog=examples("lab kvm soak --policy sedf --minutes 1"))
+def soak(
+    policy: Annotated[
+        str, typer.Option("--policy", metavar="POLICY", help="The policy that schedules.")
+    ] = "deferrable",
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="The seed of the random operations.")
+    ] = 1,
+    minutes: Annotated[
+        float,
+        typer.Option(
+            "--minutes", metavar="M", min=0, help="The length of the soak, in the machine's time."
+        ),
+    ] = 10.0,
+    mode: Annotated[
+        Mode,
+        typer.Option(
+            "--mode",
+            metavar="repeatable|live",
+            help="repeatable gives the same bytes every time; live runs in wall time.",
+        ),
+    ] = "repeatable",
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="DIR", help="The directory for logs and the trace."),
+    ] = Path("out/soak-kvm"),
+) -> None:
+    """Let guests come, go, change and pause at random, under a policy of Laxity.
+
+    Runs a host of two CPUs with four guests and ordinary tasks. Fails if the kernel complains or
+    takes the scheduler off, a VCPU waits for long, a guest stops, or a budget is not kept.
+    """
+    from laxity.lab import fingerprint
+    from laxity.policies import TABLE
+    from laxity.substrates.kvm import soak as soaking
+
+    there = [each.name for each in TABLE.values() if not each.own_of and "kvm" in each.substrates]
+    if policy not in there:
+        raise InputError(
+            f"{policy!r} is no policy of Laxity that runs on KVM", f"name one of {', '.join(there)}"
+        )
+    if minutes > soaking.MINUTES_MAX:
+        raise InputError(
+            f"a soak of {minutes:g} minutes leaves more than the machine can give back",
+            f"add --minutes {soaking.MINUTES_MAX:g}, and repeat it with other seeds",
+        )
+    if output.exists() and not output.is_dir():
+        raise InputError(f"{output} is not a directory", "name a new directory with -o")
+    for sentence in soaking.soak(policy, seed, minutes, mode, output, say):
+        print(sentence)
+    machine = fingerprint.read(output)
+    assert machine is not None  # noqa: S101 - for the types: the machine has run
+    print(f"machine: {machine['fingerprint']}; its parts are in {output / fingerprint.FILE}")
+    print(f"console, trace and what was done: {output}")
+
+
 def _machine(host: Path | None, settings: Sequence[str], mode: Mode, directory: Path) -> KvmMachine:
     """Returns the machine, whose plan is written into the directory."""
     from laxity.host import Host

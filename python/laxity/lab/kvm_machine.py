@@ -49,6 +49,10 @@ class KvmMachine(Machine):
     memory_mib: int = 512
     schedulers: Schedulers | None = None
     """What can schedule VCPUs in place of Linux's own schedulers."""
+    beside: tuple[Path, ...] = ()
+    """Programs that the host has besides."""
+    arguments: str = ""
+    """On the kernel's command line, behind those that the lab needs."""
 
     firmware: ClassVar[tuple[str, ...]] = ("bios-256k.bin", "linuxboot_dma.bin")
     crashes: ClassVar[Crashes] = CRASHES
@@ -62,13 +66,17 @@ class KvmMachine(Machine):
         }
         if self.schedulers is not None:
             contents["schedulers"] = self.schedulers.archive()
+        if self.beside:
+            contents["beside"] = cpio.archive(
+                [cpio.file(f"laxity/{path.name}", path, executable=True) for path in self.beside]
+            )
         return contents
 
     def fill(self, directory: Path, contents: Mapping[str, bytes]) -> None:
         """See Machine."""
         (directory / KERNEL).symlink_to(self.image.kernel.resolve())
-        root = contents["root"] + contents["programs"] + contents.get("schedulers", b"")
-        root += cpio.plan(self.plan)
+        parts = ("root", "programs", "schedulers", "beside")
+        root = b"".join(contents.get(name, b"") for name in parts) + cpio.plan(self.plan)
         (directory / ROOT).write_bytes(root)
 
     def boot(self, *arguments: str) -> list[str]:
@@ -76,5 +84,5 @@ class KvmMachine(Machine):
         return [
             *("-cpu", ",+".join((PROCESSOR, *self.features)), "-seed", "1"),
             *("-m", str(self.memory_mib), "-kernel", KERNEL, "-initrd", ROOT),
-            *("-append", " ".join([ARGUMENTS, *arguments])),
+            *("-append", " ".join(filter(None, [ARGUMENTS, self.arguments, *arguments]))),
         ]
