@@ -15,12 +15,16 @@
 #   RUN/trace.bin        the kernel's trace buffers, as laxity-ftrace writes them
 #   RUN/NAME.jobs        what a guest reports, see report.h
 #   compared             a line "POLICY same EVENTS DECISIONS ..." for each comparison
+#   RUN/profile          how long calls of functions took, as the kernel's function_graph tracer tells it
 #   RUN/decisions        how often a policy of Laxity decided, if one scheduled
 #   RUN/others           "TOTAL RESERVE": ns that tasks that are no VCPUs had meanwhile, and those of them in which a
 #                        VCPU waited
 PATH=$LAXITY:$PATH
 
 GROUPS_ROOT=/sys/fs/cgroup
+TRACING=/sys/kernel/tracing
+# KiB of the buffer for a profile.
+PROFILE_KIB=65536
 # A machine that takes longer has died; the limit is for that alone.
 READY_S=600
 # A run that began before all was ready is tried again, with twice the lead.
@@ -66,6 +70,19 @@ sched_ext() {
     shift
     settings=$*
     : >/tmp/scheduler.domains
+}
+
+# profile FUNCTION...: windows tell how long each call of these functions of the kernel takes, which disturbs them
+profile() {
+    profiled=$*
+    put 0 $TRACING/tracing_on
+    put $PROFILE_KIB $TRACING/buffer_size_kb
+    : >$TRACING/set_ftrace_filter
+    for function in $profiled; do
+        echo "$function" >>$TRACING/set_ftrace_filter || fail "the kernel has no function $function to be profiled"
+    done
+    put function_graph $TRACING/current_tracer
+    put 1 $TRACING/options/funcgraph-tail
 }
 
 # parameters NAME KEY=VALUE...: those of a domain under that policy
@@ -147,12 +164,14 @@ try_window() {
         kill -0 $tracer 2>/dev/null || grep -qs recording /tmp/trace.log || fail "$(cat /tmp/trace.log)"
         sleep 0.01
     done
+    [ -z "$profiled" ] || put 1 $TRACING/tracing_on
     say "run $run: quiet for $(((lead + duration) / 1000000000 + 1)) s"
     for name in $domains; do
         { cat "/tmp/$name.orders"; echo "run $run $start $duration"; } >"/tmp/$name.going"
         mv "/tmp/$name.going" "/tmp/$name.go"
     done
     wait $tracer || fail "$(cat /tmp/trace.log)"
+    [ -z "$profiled" ] || stop_profile
     for name in $domains; do
         wait_for "$name" ran late
         case $state in late*) late=$name ;; esac
@@ -165,6 +184,14 @@ try_window() {
     done
     echo "$start" >"$into/start"
     [ -z "$late" ]
+}
+
+stop_profile() {
+    put 0 $TRACING/tracing_on
+    lost=$(sed -n 's/^overrun: //p' $TRACING/per_cpu/cpu0/stats)
+    [ "$lost" = 0 ] || fail "run $run: the profile has lost $lost events"
+    cat $TRACING/trace >"$into/profile"
+    put nop $TRACING/current_tracer
 }
 
 # compare POLICY SEED EVENTS: a policy in BPF decides as in the simulator for so many random events
@@ -231,3 +258,4 @@ wait_for() {
 }
 domains=
 policy=
+profiled=

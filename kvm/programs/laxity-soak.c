@@ -36,6 +36,7 @@
  * complains of in its log, by python/laxity/substrates/kvm/soak.py.
  */
 #include "tsc.h"
+#include "work.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -376,7 +377,7 @@ static void hog(const char *name, int nice)
     if (!thing->process) {
         setpriority(PRIO_PROCESS, 0, nice);
         for (;;)
-            __asm__ volatile("");
+            iterate(CHUNK_ITERATIONS);
     }
     thing->threads = 1;
     thing->thread[0] = thing->process;
@@ -393,7 +394,7 @@ static void pause_or_resume(struct thing *thing, bool pause)
 
 /* ---- Parameters ---- */
 
-/* Of a guest, there or not, or of a VCPU; false: the VCPU is not there. */
+/* Changes what a guest has, there or not, or a VCPU; false: the VCPU is not there. */
 static bool set(const char *name, const char *pairs)
 {
     char of[NAME_BYTES];

@@ -157,3 +157,10 @@ def test_differences_of_directories(tmp_path: Path) -> None:
         (place / place.name).touch()
     assert files.differing(one, one) == []
     assert files.differing(one, other) == ["in/changed", "one", "other"]
+
+
+def test_a_profile_is_asked_for_before_the_window() -> None:
+    *_, profiled, window = plan(profiled=("pick_task_idle", "pick_task_fair")).script().splitlines()
+    assert profiled == "profile pick_task_idle pick_task_fair"
+    assert window.startswith("window ")
+    assert plan(profiled=("pick_task_idle",)).memory_mib > plan().memory_mib

@@ -270,9 +270,7 @@ MEASURED: dict[str, dict[str, _Measured]] = {
         "bandwidth": _Measured(("figure-4",), _bandwidth_on_xen, "the senders on Xen are fixed"),
     },
     "kvm": {
-        "rt-xen": _Measured(
-            tuple(on_kvm.WINDOWS), _rt_xen_on_kvm, "the task sets on KVM are fixed"
-        ),
+        "rt-xen": _Measured(on_kvm.EXPERIMENTS, _rt_xen_on_kvm, "the task sets on KVM are fixed"),
     },
     "linux": {
         "bandwidth": _on_linux(

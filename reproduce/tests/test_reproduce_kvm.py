@@ -13,7 +13,7 @@ from laxity.lab.errors import LabError
 from laxity.policies import TABLE
 from laxity_reproduce import papers
 from laxity_reproduce.page import write_page
-from laxity_reproduce.rt_xen import on_kvm
+from laxity_reproduce.rt_xen import kvm_costs, on_kvm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,10 +62,13 @@ def verdicts(found: Reproduction) -> dict[str, str]:
 
 def test_a_machine_as_the_simulator_reproduces_all(tmp_path: Path) -> None:
     machine = Machine()
-    found = on_kvm.reproduce(quick=True, boot=machine)
-    assert [each.name for each in found.experiments] == list(on_kvm.WINDOWS)
+    found = on_kvm.reproduce(quick=True, boot=machine, profile=profiled())
+    assert [each.name for each in found.experiments] == list(on_kvm.EXPERIMENTS)
+    with pytest.raises(InputError, match=r"(?s)no experiment `none`.*table-1, table-1-many"):
+        papers.run("rt-xen", "none", on="kvm")
     assert set(verdicts(found).values()) == {"reproduced"}
-    assert sum(map(len, machine.boots)) == len(verdicts(found))
+    of_windows = [each for each in found.experiments if each.name in on_kvm.WINDOWS]
+    assert sum(map(len, machine.boots)) == sum(len(each.rows) for each in of_windows)
     page = tmp_path / "kvm.md"
     write_page(found, page)
     assert "published and ours, on KVM\n" in page.read_text()
@@ -98,8 +101,56 @@ def test_a_boot_that_fails_is_a_row() -> None:
     )
 
 
+EMPTY_NS = 1500
+
+
+def profiled(decision: int = 100, tick: int = 100, fails: str | None = None) -> kvm_costs.Profile:
+    """Linux whose own scheduler takes 100 instructions for everything, and ours as many."""
+
+    def boot(
+        windows: Sequence[Window], directory: Path, say: Callable[[str], None]
+    ) -> dict[str, dict[str, list[int]]]:
+        del directory, say
+        (window,) = windows
+        if window.scheduler == fails:
+            raise LabError("the machine hangs\n  the console's last lines: …", "the log is x.log")
+        took = dict.fromkeys(kvm_costs.functions(window.scheduler), 100)
+        if window.scheduler != kvm_costs.STOCK:
+            took |= {"pick_task_scx": decision, "task_tick_scx": tick}
+        took[kvm_costs.EMPTY] = 0
+        ns = kvm_costs.NS_AN_INSTRUCTION
+        return {window.name: {name: [EMPTY_NS + ns * each] * 10 for name, each in took.items()}}
+
+    return boot
+
+
+def test_costs_are_compared_without_the_tracers_own_time() -> None:
+    def found(**costs: int) -> dict[str, str]:
+        return verdicts(on_kvm.reproduce("table-1", quick=True, profile=profiled(**costs)))
+
+    decides, loses = (
+        "table-1: credit: instructions a decision, times eevdf's pick",
+        "table-1: credit: CPU time lost, times eevdf's",
+    )
+    assert found(decision=150)[decides] == "reproduced"
+    dearer = found(decision=151)
+    assert (dearer[decides], dearer[loses]) == ("differs", "reproduced")
+    # Seven functions of 100 instructions: 700 more are twice as much.
+    assert found(tick=800)[loses] == "reproduced"
+    assert found(tick=801)[loses] == "differs"
+
+
+def test_a_profile_that_fails_is_rows_of_its_policy() -> None:
+    found = on_kvm.reproduce("table-1", quick=True, profile=profiled(fails="credit"))
+    rows = {row.what: row for row in found.experiments[0].rows if row.verdict == "differs"}
+    assert all(what.startswith("credit: ") for what in rows)
+    assert {(row.ours, row.why) for row in rows.values()} == {("no run", "the machine hangs")}
+    none = on_kvm.reproduce("table-1", quick=True, profile=profiled(fails="eevdf"))
+    assert set(verdicts(none).values()) == {"differs"}
+
+
 def test_what_is_not_there_is_refused() -> None:
-    with pytest.raises(InputError, match="no experiment `table-1`"):
-        papers.run("rt-xen", "table-1", on="kvm")
+    with pytest.raises(InputError, match="no experiment `table-4`"):
+        papers.run("rt-xen", "table-4", on="kvm")
     with pytest.raises(InputError, match="task sets on KVM are fixed"):
         papers.run("rt-xen", seeds=3, on="kvm")

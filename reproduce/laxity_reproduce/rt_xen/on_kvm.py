@@ -1,4 +1,5 @@
-"""RT-Xen's experiments on KVM: budgets, the isolation of Table 2, and a slice of Figure 6.
+"""RT-Xen's experiments on KVM: budgets, the isolation of Table 2, a slice of Figure 6, and the
+costs of Table 1.
 
 The hosts and task sets are those of the experiments on Xen.
 """
@@ -22,6 +23,7 @@ from laxity.substrates.kvm import boot as kvm
 
 from laxity_reproduce import published
 from laxity_reproduce.reproduction import Experiment, Reproduction, Row, shown, verdict
+from laxity_reproduce.rt_xen import kvm_costs
 from laxity_reproduce.rt_xen.on_xen import isolation, load
 from laxity_reproduce.rt_xen.on_xen.setup import CLOSE_POINTS, listed, window
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from laxity.results.run import Run
     from laxity.trace_schema import Agreement
 
+    from laxity_reproduce.rt_xen.kvm_costs import Calls, Profile
     from laxity_reproduce.rt_xen.on_xen.window import Window
 
     Boot = Callable[[Sequence["Window"], Path, Say], Mapping[str, Run]]
@@ -107,6 +110,8 @@ WINDOWS: dict[str, Callable[[bool], list[Window]]] = {
 }
 """What each experiment needs, if quick or not."""
 
+EXPERIMENTS = (*WINDOWS, *kvm_costs.TITLES)
+
 TITLES = {
     "budgets": "CPU time of busy domains on KVM, %",
     "table-2": "isolation on KVM: miss ratio of domains 1 to 5, %",
@@ -138,21 +143,33 @@ def reproduce(
     quick: bool = False,
     say: Say = silent,
     boot: Boot | None = None,
+    profile: Profile | None = None,
 ) -> Reproduction:
     """Runs all experiments, or one of them, in repeatable mode.
 
-    The lab's emulated host boots unless `boot` does. A boot that fails is a row that says so.
-    Raises InputError if there is no such experiment.
+    The lab's emulated host boots unless `boot` does, or `profile` for what is profiled. A boot that
+    fails is a row that says so. Raises InputError if there is no such experiment.
     """
-    if experiment is not None and experiment not in WINDOWS:
+    if experiment is not None and experiment not in EXPERIMENTS:
         raise InputError(
-            f"rt-xen has no experiment `{experiment}` on KVM", f"it has {', '.join(WINDOWS)}"
+            f"rt-xen has no experiment `{experiment}` on KVM", f"it has {', '.join(EXPERIMENTS)}"
         )
-    names = [experiment] if experiment else list(WINDOWS)
-    with tempfile.TemporaryDirectory(prefix="laxity-kvm.") as directory:
-        windows = [each for name in names for each in WINDOWS[name](quick)]
-        found = _run(windows, boot or emulated, Path(directory), say)
-    experiments = [_judge(name, WINDOWS[name](quick), found) for name in names]
+    names = [experiment] if experiment else list(EXPERIMENTS)
+    with tempfile.TemporaryDirectory(prefix="laxity-kvm.") as temporary:
+        directory = Path(temporary)
+        windows = [each for name in names if name in WINDOWS for each in WINDOWS[name](quick)]
+        found = _run(windows, boot or emulated, directory, say)
+        costs = {
+            name: _profile(name, quick, profile or kvm_costs.emulated, directory, say)
+            for name in names
+            if name in kvm_costs.TITLES
+        }
+    experiments = [
+        kvm_costs.judge(name, quick, costs[name])
+        if name in costs
+        else _judge(name, WINDOWS[name](quick), found)
+        for name in names
+    ]
     title: str = published.facts("rt_xen")["title"]
     seeds = len(isolation.seeds(quick))
     return Reproduction("rt-xen", title, seeds, quick, experiments, "kvm")
@@ -187,6 +204,21 @@ def _run(
             # The help is for who is there now: it names a directory that goes.
             told = error.message.splitlines()[0]
             found |= {each.name: told for each in members}
+    return found
+
+
+def _profile(
+    name: str, quick: bool, boot: Profile, directory: Path, say: Say
+) -> dict[str, Calls | str]:
+    """Returns what was profiled in each window, or why nothing was: a boot for each policy."""
+    found: dict[str, Calls | str] = {}
+    for each in kvm_costs.windows(name, quick):
+        say(f"{name}: {each.scheduler}")
+        try:
+            found |= boot([each], directory / each.name, say)
+        except LabError as error:
+            say(f"the boot failed: {error}")
+            found[each.name] = error.message.splitlines()[0]
     return found
 
 

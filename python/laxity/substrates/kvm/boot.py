@@ -6,6 +6,7 @@ import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
@@ -48,12 +49,17 @@ def boot_all(
     say: Say,
     *,
     options: Sequence[str] = (),
+    profiled: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, Run]:
     """Runs hosts by name, one after the other, on one boot; returns their runs by name.
 
-    See `boot`; the results and the trace of each have its name.
+    See `boot`; the results and the trace of each have its name. `profiled` has, by the name of a
+    host, functions of the kernel whose calls are timed in its run, for `profile.read`.
     """
-    plans = {name: Plan.of(host.host, mode=mode) for name, host in hosts.items()}
+    plans = {
+        name: Plan.of(host.host, mode=mode, profiled=profiled.get(name, ()))
+        for name, host in hosts.items()
+    }
     try:
         (directory / RESULTS).mkdir(parents=True)
     except FileExistsError:

@@ -10,6 +10,7 @@ Pure: a plan is text, and what Linux cannot do with a host file is refused here,
     begin NAME CPU...                  where each VCPU of a domain begins under it
     domain NAME VCPUS CPU.WEIGHT CPU.MAX CPU.MAX.BURST
     order NAME tasks|cpu_bound|tells|thread ...    what laxity-vmm takes
+    profile FUNCTION...
     window RUN DURATION_NS LEAD_NS MIB
 
 A domain is a control group, and a process with a thread for each VCPU. Names are those of the host
@@ -28,7 +29,7 @@ from laxity.policies import PARAMETERS, TABLE, default_of
 from laxity.resolved import refuse_helpers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from laxity.lab.modes import Mode
@@ -74,6 +75,8 @@ WORK_NS = 10_000_000
 
 MEMORY_MIB = 256
 MEMORY_MIB_A_DOMAIN = 72
+PROFILE_MIB = 256
+"""The buffer of a profile, its text, and its archive."""
 TRACED_MIB_PER_S = 4.0
 """The size of the kernel's trace buffers: many times what a busy second takes."""
 
@@ -89,14 +92,18 @@ class Plan:
 
     host: ResolvedHost
     mode: Mode
+    profiled: tuple[str, ...] = ()
+    """Functions of the kernel whose calls are timed, which disturbs the run; see `profile`."""
 
     @classmethod
-    def of(cls, host: ResolvedHost, *, mode: Mode = "repeatable") -> Plan:
+    def of(
+        cls, host: ResolvedHost, *, mode: Mode = "repeatable", profiled: Sequence[str] = ()
+    ) -> Plan:
         """Raises InputError, naming the key and what would be right, for what cannot run."""
         _refuse_host(host, mode)
         for domain in host["domains"]:
             _refuse_domain(domain, host)
-        return cls(host, mode)
+        return cls(host, mode, tuple(profiled))
 
     @property
     def policy(self) -> Policy | None:
@@ -113,7 +120,8 @@ class Plan:
     def memory_mib(self) -> int:
         """How much memory the host needs: trace, its copy, its archive, and the guests."""
         traces = 3 * self.traced_mib * int(self.host["cpus"])
-        return MEMORY_MIB + traces + MEMORY_MIB_A_DOMAIN * len(self.host["domains"])
+        guests = MEMORY_MIB_A_DOMAIN * len(self.host["domains"])
+        return MEMORY_MIB + traces + guests + (PROFILE_MIB if self.profiled else 0)
 
     @property
     def lead_ns(self) -> int:
@@ -161,6 +169,8 @@ class Plan:
                 f"{_scheduling(domain, host['policy'])}"
                 for number, vcpu in enumerate(domain["vcpus"])
             ]
+        if self.profiled:
+            lines.append(f"profile {shlex.join(self.profiled)}")
         lines.append(f"window {RUN} {host['duration_ns']} {self.lead_ns} {self.traced_mib}")
         return "\n".join(lines) + "\n"
 

@@ -43,7 +43,7 @@ SHIFT = 3
 SECONDS_A_MINUTE = 60
 
 WAIT_NS = {"servers": 2 * SECOND_NS, "SEDF": 2 * SECOND_NS}
-"""For how long a VCPU that could run may wait for a CPU, by the family of the policy."""
+"""The longest wait of a VCPU that could run, by the family of the policy."""
 WAIT_BY_WEIGHT_NS = 6 * SECOND_NS
 """The same where VCPUs share by weights. Both are less than the patience after which the scheduler
 itself gives a VCPU a moment, which would hide that it was forgotten."""
@@ -147,7 +147,7 @@ def parse(text: str) -> tuple[int, list[Done]]:
 
 
 def lives(done: Iterable[Done], start_ns: int, end_ns: int) -> list[Life]:
-    """Who was there, in the order in which they came."""
+    """Returns who was there, in the order in which they came."""
     found: list[Life] = []
     for each in done:
         kind, name, *rest = each.words
@@ -356,7 +356,7 @@ class _Seen:
 
 
 def wait_ns_max(policy: Policy) -> int:
-    """For how long a VCPU that could run may wait for a CPU."""
+    """Returns the longest that a VCPU that could run may wait for a CPU, in ns."""
     return WAIT_NS.get(policy.family, WAIT_BY_WEIGHT_NS)
 
 

@@ -33,7 +33,7 @@ class _Guest:
     name: str
     vcpus: int
     parameters: list[dict[str, int]] = field(default_factory=list)
-    """Of each VCPU, and last of the domain."""
+    """What each VCPU has, and last what the domain has."""
     ends_ns: int = -1
     """When its run ends, in the time of rests; -1: it is not there."""
     is_paused: bool = False
