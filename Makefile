@@ -50,7 +50,7 @@ $(VENV)/.packages: pyproject.toml | $(VENV)/.programs
 # The extension module: as fast as can be; with EXTENSION=checked as tests want it, which is built sooner;
 # with EXTENSION=compiled as `make compiled` has built it beside all that tests run.
 BUILT := $(VENV)/.built$(EXTENSION:%=-%)
-EXTRAS := plots,voice,design,cluster
+EXTRAS := plots,voice,calibrate,design,cluster
 $(BUILT): $(VENV)/.packages $(RUST_SOURCES) $(POLICY_SOURCES) $(POLICY_TABLES) reproduce/pyproject.toml
 ifeq ($(EXTENSION),compiled)
 	$(MAKE) compiled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -9,12 +10,17 @@ import subprocess
 import sys
 import tomllib
 from contextlib import suppress
+from math import comb
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from conftest import needs_spandsp
 from laxity import calibration
-from laxity.calibration import STEPS, Calibration, Size, Step
+from laxity.calibration import STEPS, Calibration, Size, processing, services
+from laxity.calibration.processing import Extent, Missing, Processing
+from laxity.calibration.services import Frames, Service
+from laxity.calibration.step import Step
 from laxity.cli import calibrate as command
 from laxity.errors import InputError
 from laxity.host import Host
@@ -51,13 +57,32 @@ QUANTILES = ("median_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns")
 
 
 def step(name: str, ns: int) -> Step:
-    return Step(name, ns, 2 * ns, 3 * ns, 40 * ns, 500 * ns, 1_000)
+    return Step(name, ns, 2 * ns, 3 * ns, 40 * ns, 500 * ns, 1_000, STEPS[name])
 
 
+WORKS = {
+    "decode G.711": 500,
+    "encode G.711": 500,
+    "decode Opus": 10_000,
+    "encode Opus": 100_000,
+    "unprotect SRTP": 2_000,
+    "protect SRTP": 3_000,
+    "mix": 1_000,
+    "record": 1_500,
+}
+PROCESSING = Processing(
+    times_ns={name: [np.array([ns, ns]), np.array([ns])] for name, ns in WORKS.items()},
+    libraries=dict.fromkeys(WORKS, "library"),
+    missing=(Missing("G.729", "G.729 needs libbcg729.so.0", "install it"),),
+    participants=8,
+)
+PASSAGES = np.array([8_000, 10_000])
 FOUND = Calibration(
     streams=4,
     steps=tuple(step(name, 1_000 * number) for number, name in enumerate(STEPS, 1)),
-    sizes=(Size("relay", 12_500.0), Size("transcode", 14_300.5)),
+    relay=Size("relay", 12_500.0, PASSAGES),
+    transcode=Size("transcode", 14_300.5, PASSAGES),
+    processing=PROCESSING,
     load_average=0.5,
     real_time=True,
 )
@@ -154,8 +179,112 @@ def test_the_table_can_be_pasted() -> None:
     assert set(tomllib.loads(FOUND.toml)["host"]["network"]) == set(STEPS)
 
 
-def test_a_size_is_half_of_a_cpu() -> None:
-    assert [size.streams for size in FOUND.sizes] == [800, 699]
+def test_services_are_what_was_measured_together() -> None:
+    found = {
+        service.name: (service.packet_cpu_ns, service.streams(0.5)) for service in FOUND.services
+    }
+    assert found == {
+        "relay": (12_500, 800),
+        "transcode mu-law, A-law": (14_300.5, 699),
+        "relay, SRTP both ways": (17_500, 571),
+        "relay and record": (14_000, 714),
+        # 10 us and 500 ns one way, 500 ns and 100 us the other way.
+        "transcode G.711, Opus": (68_000, 147),
+        # In whole conferences.
+        "conference of 8, G.711": (14_500, 688),
+    }
+
+
+def test_a_frame_takes_what_its_packets_do() -> None:
+    """Packets of 1.25 ms at half of a CPU: 8 streams; 5 or more in a frame are too many."""
+    frames = Service("relay", (np.array([1_250_000]),)).frames(0.5)
+    assert frames.drawn == 4_000
+    assert (frames.p50, frames.p99) == (0.5, 1.25)
+    by_chance = sum(comb(8, many) * 3 ** (8 - many) for many in range(5, 9)) / 4**8
+    assert frames.over == pytest.approx(by_chance, rel=0.2)
+
+
+def test_packets_of_a_conference_come_together() -> None:
+    alone = Service("alone", (np.array([100_000]),)).frames(0.5)
+    together = Service("together", (np.array([100_000]),), together=20).frames(0.5)
+    assert alone.over < 0.001
+    assert together.over == pytest.approx(
+        # There are 5 conferences of 2 ms each; three or more in a frame are too many.
+        sum(comb(5, many) * 3 ** (5 - many) for many in range(3, 6)) / 4**5,
+        rel=0.2,
+    )
+
+
+def test_every_second_packet_goes_the_other_way() -> None:
+    service = Service("pair", (np.array([1]),), (np.array([1_001]),))
+    drawn_ns = service.drawn_ns(40)
+    assert drawn_ns.reshape(-1, 4).sum(axis=1).tolist() == [20 * 1 + 20 * 1_001] * 1_000
+
+
+def test_many_streams_are_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "DRAWN_TOGETHER_MAX", 100)
+    drawn_ns = Service("relay", (np.array([1, 3]),)).drawn_ns(300)
+    assert drawn_ns.size == 4_000
+    periods_ns = drawn_ns.reshape(-1, 4).sum(axis=1)
+    assert periods_ns.mean() == pytest.approx(600, rel=0.01)
+    assert Frames.of(np.array([0, 6_000_000])).over == 0.5
+
+
+SMALL = Extent(streams=3, packets=4, participants=5)
+
+
+@needs_spandsp
+def test_every_work_is_measured_whose_library_is_there() -> None:
+    told: list[tuple[int, int]] = []
+    found = processing.measure(2, SMALL, lambda *how_far: told.append(how_far))
+    assert told == [(done, 14) for done in range(14)]
+    assert {step.name for step in found.steps} >= {
+        "decode G.711",
+        "encode G.722",
+        "protect SRTP",
+        "unprotect SRTP",
+        "mix",
+        "record",
+    }
+    for name, rounds_ns in found.times_ns.items():
+        assert [times_ns.size for times_ns in rounds_ns] == [12, 12], name
+        assert all((times_ns >= 0).all() for times_ns in rounds_ns)
+    assert found.participants == 5
+    names = {each.name for each in services.services_of(PASSAGES, found)}
+    assert {"transcode G.711, G.722", "conference of 5, G.711", "relay and record"} <= names
+
+
+def test_what_cannot_be_measured_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(extent: Extent) -> processing.Times:
+        del extent
+        raise InputError("it needs a library", "install it")
+
+    parts = (("SRTP", "libsrtp", missing), ("conferences", "own", processing.mixing_times_ns))
+    monkeypatch.setattr(processing, "PARTS", parts)
+    found = processing.measure(2, SMALL)
+    assert found.missing == (Missing("SRTP", "it needs a library", "install it"),)
+    assert list(found.times_ns) == ["mix"]
+    assert [each.name for each in services.services_of(PASSAGES, found)] == ["relay"]
+
+
+def test_the_time_of_calling_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock that goes on by 50 ns when it is read, and by what the work takes."""
+    now_ns = 0
+
+    def clock() -> int:
+        nonlocal now_ns
+        now_ns += 50
+        return now_ns
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
+    def work(took_ns: int) -> int:
+        nonlocal now_ns
+        now_ns += took_ns
+        return -took_ns
+
+    monkeypatch.setattr(processing, "thread_time_ns", clock)
+    taken_ns, results = processing.calls_ns([[(work, (1_000,)), (work, (3,))], [(work, (7,))]])
+    assert (taken_ns.tolist(), results) == ([1_003, 7], [-3, -7])
 
 
 @pytest.fixture
@@ -169,7 +298,8 @@ def test_the_command_prints_and_writes(laxity: Laxity, tmp_path: Path) -> None:
     host.write_text(HOST)
     shown = laxity("calibrate", host, "--write", written).stdout
     assert fits(shown)
-    assert all(name in shown for name in STEPS)
+    assert all(name in shown for name in [*STEPS, *WORKS])
+    assert "Not measured: G.729. G.729 needs libbcg729.so.0; install it" in shown
     assert written.read_bytes() == FOUND.calibrated(Host.load(host)).text
     laxity("run", written)
     assert laxity("calibrate", "--toml").stdout == FOUND.toml + "\n"
@@ -215,6 +345,8 @@ def test_too_short_a_time_and_too_few_rights_are_refused(monkeypatch: pytest.Mon
 def test_the_defaults_of_the_command_are_those_of_the_function() -> None:
     assert command.STREAMS == calibration.STREAMS
     assert command.time_ns(command.DURATION, "", "") == calibration.DURATION_NS
+    assert command.PARTICIPANTS == processing.PARTICIPANTS
+    assert command.CPU_PART == services.CPU_PART
 
 
 DURATIONS_S = (2, 8, 32, 128)
@@ -240,8 +372,9 @@ def test_every_step_is_measured_with_real_packets(monkeypatch: pytest.MonkeyPatc
     # The machine may be too busy to keep the time, which is not what is tested here.
     monkeypatch.setattr(calibration, "check_duration", lambda *_: None)
     monkeypatch.setattr(calibration, "SIZED_STREAMS", 10)
+    monkeypatch.setattr(processing, "EXTENT", SMALL)
     found, told = calibrated()
-    parts = calibration.ROUNDS * len(calibration.PARTS)
+    parts = calibration.ROUNDS * (len(calibration.PARTS) + len(processing.PARTS))
     assert told == [(done, parts) for done in range(parts)]
     assert [each.name for each in found.steps] == list(STEPS)
     for each in found.steps:
@@ -249,7 +382,9 @@ def test_every_step_is_measured_with_real_packets(monkeypatch: pytest.MonkeyPatc
         assert times_ns == sorted(times_ns)
         assert times_ns[0] >= 0
         assert each.packets > 0
-    assert all(size.packet_cpu_ns > 0 for size in found.sizes)
+    assert found.relay.packet_cpu_ns > 0
+    assert found.relay.packets_ns.mean() == pytest.approx(found.relay.packet_cpu_ns)
+    assert found.transcode.packet_cpu_ns > 0
     run = found.calibrated(Host.parse(HOST)).run()
     assert run.telephony is not None
 

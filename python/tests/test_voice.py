@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import random
@@ -20,9 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from laxity import voice
 from laxity.errors import InputError
-from laxity.voice import e_model, playout, quality, spandsp
+from laxity.voice import coders, e_model, playout, quality, spandsp
 from laxity.voice.call import LOST, Call
-from laxity.voice.reference import PATH, reference
+from laxity.voice.reference import PATH, SAMPLES_PER_SECOND, reference
 
 MS = 1_000_000
 PACKET_NS = 20 * MS
@@ -134,7 +135,7 @@ def test_concealment_takes_no_frames_that_spandsp_would_write_past() -> None:
 
 def test_without_spandsp_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spandsp, "LIBRARY", "libspandsp.so.0")
-    spandsp._library.cache_clear()
+    spandsp.library.cache_clear()
     with pytest.raises(InputError, match=r"libspandsp\.so\.0") as caught:
         voice.score(call())
     assert "libspandsp2" in str(caught.value.help)
@@ -550,3 +551,72 @@ def test_burst_ratio() -> None:
     seed = random.SystemRandom().randrange(2**32)
     chance = np.random.default_rng(seed).random(200_000) > 0.1
     assert quality.burst_ratio(chance) == pytest.approx(1, abs=0.02), seed
+
+
+# Codecs
+
+
+CODECS = {codec.name: codec for codec in coders.CODECS}
+
+
+def through(codec: coders.Codec) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """Speech, what a codec makes of it, and the octets of each packet."""
+    speech = reference()[:16_000]
+    if codec.samples_per_second != SAMPLES_PER_SECOND:
+        speech = coders.doubled(speech)
+    said = speech[: speech.size // codec.packet_samples * codec.packet_samples]
+    encoder, decoder = codec.encoder(), codec.decoder()
+    packets = [codec.encode(encoder, packet) for packet in said.reshape(-1, codec.packet_samples)]
+    heard = np.concatenate([codec.decode(decoder, packet) for packet in packets])
+    return said, heard, [packet.size for packet in packets]
+
+
+@pytest.mark.parametrize(
+    ("name", "delay", "likeness", "octets"),
+    [
+        ("G.711", 0, 0.999, 160),
+        ("G.722", 22, 0.999, 160),
+        ("Opus", 104, 0.95, 60),
+        ("G.729", 40, 0.8, 20),
+    ],
+)
+def test_a_codec_gives_back_what_was_said(
+    name: str, delay: int, likeness: float, octets: int
+) -> None:
+    """After the codec's own delay, in samples."""
+    try:
+        said, heard, sizes = through(CODECS[name])
+    except InputError as error:
+        pytest.skip(str(error))
+    assert heard.size == said.size
+    after = np.corrcoef(said[: said.size - delay], heard[delay:])[0, 1]
+    assert after > likeness
+    other = np.corrcoef(said[: said.size - delay - 60], heard[delay + 60 :])[0, 1]
+    assert other < after - 0.1
+    assert np.mean(sizes) == pytest.approx(octets, rel=0.2)
+
+
+def test_doubled_speech_is_the_same_at_twice_the_rate() -> None:
+    def tone(rate: int) -> np.ndarray:
+        return (8_000 * np.sin(2 * np.pi * 700 * np.arange(rate // 10) / rate)).astype(np.int16)
+
+    off = np.abs(coders.doubled(tone(8_000)).astype(int) - tone(16_000))
+    assert off[40:-40].max() <= 2
+
+
+def test_a_codec_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    for what, package in (("Opus", "libopus0"), ("G.729", "libbcg729-0")):
+        coders.opus.cache_clear()
+        coders.bcg729.cache_clear()
+        with pytest.raises(InputError, match=f"{what} needs lib") as caught:
+            CODECS[what].decoder()
+        assert caught.value.help == f"install it; Debian's package is {package}"
+
+
+def test_a_packet_that_is_not_encoded_is_refused() -> None:
+    with pytest.raises(InputError, match="libopus does not encode Opus: error -1"):
+        CODECS["Opus"].encoded(np.zeros(10, np.uint8), -1)

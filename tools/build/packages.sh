@@ -45,6 +45,10 @@ python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
 python3 -c 'import pathlib, sys, sysconfig
 sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())' || missing+=(python3-dev)
 python3 -c 'import ctypes; ctypes.CDLL("libspandsp.so.2")' 2>/dev/null || missing+=(libspandsp2)
+# Codecs, whose costs are measured.
+for entry in libopus.so.0:libopus0 libbcg729.so.0:libbcg729-0; do
+    python3 -c "import ctypes; ctypes.CDLL('${entry%%:*}')" 2>/dev/null || missing+=("${entry##*:}")
+done
 # clang brings its sanitizers' runtime in a package of its own.
 if ! compgen -G '/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer*' >/dev/null; then
     missing+=(libclang-rt-14-dev)

@@ -11,8 +11,8 @@
 //! Modules without I/O: [`rtp`] and [`stamp`] (packets), [`g711`], [`schedule`] (the times of sending), [`statistics`]
 //! (of one stream) and [`session`] (of all streams), [`control`] and [`orders`] (the set-up of calls), [`capture`]
 //! (pcap), [`streams`] (found in any capture), [`report`]. Modules with I/O: [`socket`], [`clock`] and [`machine`], and
-//! on them [`load`], [`relay`], [`sink`], [`calls`], [`exchange`] and [`passage`] (the times of each packet at the
-//! media server).
+//! on them [`load`], [`relay`], [`sink`], [`calls`], [`exchange`], [`mix`] (conferences, and what mixing takes) and
+//! [`passage`] (the times of each packet at the media server).
 #![forbid(unsafe_code)]
 
 pub mod arguments;
@@ -27,6 +27,7 @@ pub mod g711;
 pub mod invite;
 pub mod load;
 pub mod machine;
+pub mod mix;
 pub mod orders;
 pub mod passage;
 pub mod relay;

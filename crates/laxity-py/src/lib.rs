@@ -492,6 +492,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(imported::agreement, module)?)?;
     module.add_function(wrap_pyfunction!(imported::needs, module)?)?;
     module.add_function(wrap_pyfunction!(voice::rtp_streams, module)?)?;
+    module.add_function(wrap_pyfunction!(voice::mixing_ns, module)?)?;
     module.add_function(wrap_pyfunction!(bandwidth::simulate_bandwidth, module)?)?;
     module.add_function(wrap_pyfunction!(parse_duration, module)?)?;
     module.add_function(wrap_pyfunction!(host_schema, module)?)?;

@@ -1,7 +1,8 @@
-//! The streams in a capture, for voice quality.
+//! The streams in a capture, for voice quality, and what mixing voice costs.
 
 use crate::interrupts::interruptible;
 use laxity_config::input;
+use laxity_media::mix;
 use laxity_media::streams::{self, Unreadable};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -55,6 +56,29 @@ pub fn rtp_streams(py: Python<'_>, path: &str) -> PyResult<StreamsAndTimes> {
         "streams": said,
     });
     Ok((said.to_string(), times))
+}
+
+/// The CPU time of mixing what the participants of a conference say, for each of `times` packets' times, as
+/// little-endian int64 nanoseconds. `speech` has little-endian int16 samples; each participant says it from another
+/// place on.
+#[pyfunction]
+pub fn mixing_ns(
+    py: Python<'_>,
+    speech: &[u8],
+    participants: usize,
+    packet_samples: usize,
+    times: usize,
+) -> PyResult<Vec<u8>> {
+    let samples: Vec<i16> = speech
+        .chunks_exact(2)
+        .map(|octets| i16::from_le_bytes([octets[0], octets[1]]))
+        .collect();
+    if participants == 0 || packet_samples == 0 || samples.len() < packet_samples {
+        let message = "a conference has participants, who say at least one packet";
+        return Err(PyValueError::new_err(message));
+    }
+    let taken_ns = py.detach(move || mix::mixing_ns(&samples, participants, packet_samples, times));
+    Ok(bytes(&taken_ns))
 }
 
 fn bytes(values: &[i64]) -> Vec<u8> {

@@ -14,6 +14,8 @@ from laxity.cli.outputs import refuse_unwritable_file
 
 DURATION = "15 s"
 STREAMS = 100
+PARTICIPANTS = 8
+CPU_PART = 0.5
 
 app = typer_app()
 
@@ -21,6 +23,7 @@ app = typer_app()
 @app.command(
     epilog=examples(
         "calibrate",
+        "calibrate --cpu-part 0.7 --participants 20",
         "calibrate --toml",
         "calibrate examples/telephony.toml --write calibrated.toml",
     )
@@ -38,6 +41,18 @@ def calibrate(
     duration: Annotated[
         str, typer.Option(metavar="TIME", help="How long packets are sent, in all.")
     ] = DURATION,
+    participants: Annotated[
+        int, typer.Option(metavar="N", min=2, max=1000, help="Participants of a conference.")
+    ] = PARTICIPANTS,
+    cpu_part: Annotated[
+        float,
+        typer.Option(
+            metavar="PART",
+            min=0.01,
+            max=1.0,
+            help="How much of a CPU streams may take on the average, for their number.",
+        ),
+    ] = CPU_PART,
     write: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write HOST, with the costs in it, to this file."),
@@ -50,7 +65,8 @@ def calibrate(
     """What does a packet cost on this machine, and how many streams does a CPU carry?
 
     Sends real packets through Laxity's media server, as --on linux does, and measures each step of
-    their way: the costs of [host] network with which the simulator predicts this machine. Needs
+    their way: the costs of [host] network with which the simulator predicts this machine. Codecs,
+    SRTP, conferences and recording are measured by the libraries that media servers use. Needs
     root, and leaves nothing behind. Other work on the machine is measured, too.
     """
     from laxity.calibration import calibrate as measure
@@ -74,6 +90,8 @@ def calibrate(
         found = measure(
             streams=streams,
             duration_ns=time_ns(duration, "--duration", DURATION),
+            participants=participants,
+            cpu_part=cpu_part,
             progress=progress,
         )
     if as_json:

@@ -1,7 +1,8 @@
-"""G.711 and packet loss concealment by spandsp, the telephone world's signal processing library.
+"""G.711, G.722 and packet loss concealment by spandsp.
 
-Debian has it as libspandsp2. Its concealment repeats the last pitch period, which fades out within
-50 ms, much as appendix I of ITU-T G.711 does it.
+It is the telephone world's library of signal processing. Debian has it as libspandsp2. Its
+concealment repeats the last pitch period, which fades out within 50 ms, much as appendix I of ITU-T
+G.711 does it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from laxity.errors import InputError
+from laxity.voice import libraries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -37,51 +38,55 @@ is."""
 
 
 @cache
-def _library() -> ctypes.CDLL:
-    try:
-        library = ctypes.CDLL(LIBRARY)
-    except OSError:
-        raise InputError(
-            f"voice quality needs {LIBRARY}, which is not there",
-            "install spandsp; Debian's package is libspandsp2",
-        ) from None
+def library() -> ctypes.CDLL:
+    """The library, with the types of the functions that are called.
+
+    Raises InputError if it is not there.
+    """
+    found = libraries.load(LIBRARY, "libspandsp2", "voice quality")
     pointer, length = ctypes.c_void_p, ctypes.c_int
     for function, result, arguments in (
-        (library.g711_init, pointer, (pointer, length)),
-        (library.g711_free, length, (pointer,)),
-        (library.g711_encode, length, (pointer, pointer, pointer, length)),
-        (library.g711_decode, length, (pointer, pointer, pointer, length)),
-        (library.plc_init, pointer, (pointer,)),
-        (library.plc_free, length, (pointer,)),
-        (library.plc_rx, length, (pointer, pointer, length)),
-        (library.plc_fillin, length, (pointer, pointer, length)),
+        (found.g711_init, pointer, (pointer, length)),
+        (found.g711_free, length, (pointer,)),
+        (found.g711_encode, length, (pointer, pointer, pointer, length)),
+        (found.g711_decode, length, (pointer, pointer, pointer, length)),
+        (found.g722_encode_init, pointer, (pointer, length, length)),
+        (found.g722_encode_free, length, (pointer,)),
+        (found.g722_encode, length, (pointer, pointer, pointer, length)),
+        (found.g722_decode_init, pointer, (pointer, length, length)),
+        (found.g722_decode_free, length, (pointer,)),
+        (found.g722_decode, length, (pointer, pointer, pointer, length)),
+        (found.plc_init, pointer, (pointer,)),
+        (found.plc_free, length, (pointer,)),
+        (found.plc_rx, length, (pointer, pointer, length)),
+        (found.plc_fillin, length, (pointer, pointer, length)),
     ):
         function.restype = result
         function.argtypes = list(arguments)
-    return library
+    return found
 
 
 def encode(samples: Samples, law: Law) -> Octets:
     """16-bit samples as octets of G.711, of the same shape."""
     octets = np.empty(samples.shape, np.uint8)
-    _g711(_library().g711_encode, np.ascontiguousarray(samples, np.int16), octets, law)
+    _g711(library().g711_encode, np.ascontiguousarray(samples, np.int16), octets, law)
     return octets
 
 
 def decode(octets: Octets, law: Law) -> Samples:
     """Octets of G.711 as 16-bit samples, of the same shape."""
     samples = np.empty(octets.shape, np.int16)
-    _g711(_library().g711_decode, np.ascontiguousarray(octets, np.uint8), samples, law)
+    _g711(library().g711_decode, np.ascontiguousarray(octets, np.uint8), samples, law)
     return samples
 
 
 def _g711(
     function: Callable[..., int], source: Samples | Octets, target: Samples | Octets, law: Law
 ) -> None:
-    library = _library()
-    state = library.g711_init(None, MODES[law])
+    spandsp = library()
+    state = spandsp.g711_init(None, MODES[law])
     function(state, target.ctypes.data, source.ctypes.data, source.size)
-    library.g711_free(state)
+    spandsp.g711_free(state)
 
 
 def conceal(frames: Samples, is_there: Iterable[bool]) -> Samples:
@@ -96,8 +101,8 @@ def conceal(frames: Samples, is_there: Iterable[bool]) -> Samples:
 
 def concealed(blocks: Iterable[tuple[Samples, Iterable[bool]]]) -> Iterator[Samples]:
     """The same for frames that come in blocks, of which one at a time is in memory."""
-    library = _library()
-    state = library.plc_init(None)
+    spandsp = library()
+    state = spandsp.plc_init(None)
     try:
         for frames, is_there in blocks:
             heard = np.array(frames, np.int16, order="C")
@@ -105,8 +110,8 @@ def concealed(blocks: Iterable[tuple[Samples, Iterable[bool]]]) -> Iterator[Samp
             if samples < FRAME_SAMPLES_MIN:
                 raise ValueError(f"frames of {samples} samples: spandsp writes past their ends")
             for frame, was_there in zip(heard, is_there, strict=True):
-                step = library.plc_rx if was_there else library.plc_fillin
+                step = spandsp.plc_rx if was_there else spandsp.plc_fillin
                 step(state, frame.ctypes.data, samples)
             yield heard
     finally:
-        library.plc_free(state)
+        spandsp.plc_free(state)

@@ -1,17 +1,22 @@
-"""What Laxity's own media server takes for a packet on this machine, step by step.
+"""What a packet takes on this machine, step by step, and how many streams a CPU carries.
 
-Real packets go through the media server as they do with `--on linux`. It writes down when each one
-was there, and what CPU time its thread took for each step.
+Real packets go through Laxity's own media server as they do with `--on linux`. It writes down when
+each one was there, and what CPU time its thread took for each step. Beside it stands what media
+servers do with packets by the libraries that they use (`processing`): codecs, SRTP, conferences,
+recording.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from laxity.calibration import processing
+from laxity.calibration.services import CPU_PART, Service, services_of
+from laxity.calibration.step import KERNEL, LATENCY, THREAD, Step, table_toml
 from laxity.design.answered import answered
 from laxity.errors import InputError
 from laxity.namespaces.groups import WEIGHT_DEFAULT, Share
@@ -22,10 +27,11 @@ from laxity.substrates.linux.run import check_duration
 from laxity.substrates.linux.scene import Calls, Scene, Server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     import numpy.typing as npt
 
+    from laxity.calibration.processing import Processing
     from laxity.host import Host
     from laxity.progress import Progress
     from laxity.resolved_schema import ResolvedHost
@@ -36,8 +42,8 @@ if TYPE_CHECKING:
 STREAMS = 100
 """Streams whose packets are measured."""
 SIZED_STREAMS = 4 * STREAMS
-"""Streams with which the CPU time of a packet is measured for the table of sizes: a thread that is
-busy takes less for a packet than one that has to be woken for each."""
+"""Streams with which the CPU time of a packet is measured for the table of services: a thread that
+is busy takes less for a packet than one that has to be woken for each."""
 DURATION_NS = 15_000_000_000
 ROUNDS = 5
 """Times that everything is measured."""
@@ -46,13 +52,9 @@ PARTS = {"relay": 4, "transcode": 2, "sized relay": 2, "sized transcode": 2}
 """What a round measures, each with its part of the round's time."""
 THREADS = 4
 """The media server's, the default of a host file."""
-CPU_PART = 0.5
-"""The part of a CPU that a server of voice should take at most, for the table of sizes."""
-QUANTILES = (0.5, 0.9, 0.99, 0.999, 1)
 PACKET_BITS = 32
 """Bits of a key that hold a packet's number; its stream stands above them."""
 
-KERNEL, THREAD, LATENCY = "sent to arrived", "CPU time", "arrived to run"
 STEPS = {
     "receive": KERNEL,
     "socket-receive": THREAD,
@@ -64,103 +66,54 @@ STEPS = {
 }
 """The steps of `[host] network` that a packet takes on this machine, and how each is measured."""
 
-
-@dataclass(frozen=True)
-class Step:
-    """What one step of a packet takes."""
-
-    name: str
-    """Its key in `[host] network`."""
-    median_ns: int
-    p90_ns: int
-    p99_ns: int
-    p999_ns: int
-    max_ns: int
-    packets: int
-    """How many were measured."""
-
-    @staticmethod
-    def of(name: str, rounds_ns: Sequence[Array]) -> Step:
-        """The quantiles of times, each the median of those of the rounds.
-
-        Other work that disturbs one round does therefore not count. Raises InputError for a round
-        without times.
-        """
-        if not all(times_ns.size for times_ns in rounds_ns):
-            raise InputError(
-                f"no packet shows what {name} takes",
-                "give a longer --duration, or let less run on this machine",
-            )
-        quantiles = np.array(
-            # Two clocks that are read one after the other may seem to go backwards.
-            [np.quantile(np.maximum(times_ns, 0), QUANTILES) for times_ns in rounds_ns]
-        )
-        packets = sum(times_ns.size for times_ns in rounds_ns)
-        median, p90, p99, p999, most = map(int, np.median(quantiles, axis=0))
-        return Step(name, median, p90, p99, p999, most, packets)
-
-    @property
-    def measured_by(self) -> str:
-        """How the step is measured."""
-        return STEPS[self.name]
-
-    @property
-    def toml(self) -> str:
-        """The cost as a host file takes it."""
-        named = {"median": self.median_ns, "p90": self.p90_ns, "p99": self.p99_ns}
-        return _table_toml(named | {"p999": self.p999_ns, "max": self.max_ns})
-
-    def to_json(self) -> dict[str, object]:
-        """Returns the object that `laxity calibrate --json` prints of it."""
-        return {
-            "name": self.name,
-            "median_ns": self.median_ns,
-            "p90_ns": self.p90_ns,
-            "p99_ns": self.p99_ns,
-            "p999_ns": self.p999_ns,
-            "max_ns": self.max_ns,
-            "measured_by": self.measured_by,
-            "packets": self.packets,
-        }
+OF_THREAD = ("receive_cpu_ns", "process_cpu_ns", "send_cpu_ns", "end_cpu_ns")
+"""What the media server's thread tells of the CPU time that a packet took."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Size:
-    """What a packet takes in all, and how many streams a CPU therefore carries."""
+    """What a packet takes of the CPU in all."""
 
     does: str
     """What the media server does: relay or transcode."""
     packet_cpu_ns: float
-    """CPU time of the media server for a packet, all steps and wake-ups together."""
+    """CPU time of the media server for a packet, all steps and wake-ups together, on the average
+    with `SIZED_STREAMS` streams."""
+    passages_ns: Array
+    """CPU time of the steps of single packets, with fewer streams: how much packets differ."""
 
     @property
-    def streams(self) -> int:
-        """Streams that take `CPU_PART` of a CPU."""
-        return int(CPU_PART * PACKET_NS / self.packet_cpu_ns)
-
-    def to_json(self) -> dict[str, object]:
-        """Returns the object that `laxity calibrate --json` prints of it."""
-        return {
-            "does": self.does,
-            "packet_cpu_ns": self.packet_cpu_ns,
-            "cpu_part": CPU_PART,
-            "streams": self.streams,
-        }
+    def packets_ns(self) -> Array:
+        """CPU time of packets, with the mean `packet_cpu_ns`, which differ as the passages do."""
+        mean_ns = float(self.passages_ns.mean())
+        return self.passages_ns * (self.packet_cpu_ns / mean_ns if mean_ns else 1.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Calibration:
     """What packets take on this machine."""
 
     streams: int
     """Streams whose packets were measured."""
     steps: tuple[Step, ...]
-    sizes: tuple[Size, ...]
-    """With `SIZED_STREAMS` streams."""
+    relay: Size
+    transcode: Size
+    """By Laxity's own media server, from one law of G.711 to the other."""
+    processing: Processing
     load_average: float
     """The greatest load average when a measurement began: the machine's other work."""
     real_time: bool
     """Whether the phones ran before everything that is not real-time."""
+    cpu_part: float = CPU_PART
+    """The part of a CPU that a server of voice should take at most, for the table of services."""
+
+    @property
+    def services(self) -> Iterator[Service]:
+        """What a media server may do with streams, and how many a CPU carries of each."""
+        relay, *others = services_of(self.relay.packets_ns, self.processing)
+        yield relay
+        yield Service("transcode mu-law, A-law", (self.transcode.packets_ns,))
+        yield from others
 
     @property
     def toml(self) -> str:
@@ -175,7 +128,9 @@ class Calibration:
             "streams": self.streams,
             "steps": [step.to_json() for step in self.steps],
             "sized_streams": SIZED_STREAMS,
-            "sizes": [size.to_json() for size in self.sizes],
+            "processing": self.processing.to_json(),
+            "cpu_part": self.cpu_part,
+            "services": [service.to_json(self.cpu_part) for service in self.services],
             "load_average": self.load_average,
             "real_time": self.real_time,
         }
@@ -211,22 +166,21 @@ def _cost_toml(cost: Mapping[str, int]) -> str:
     """A resolved cost as a host file takes it."""
     if "ns" in cost:
         return f'"{cost["ns"]} ns"'
-    return _table_toml({key.removesuffix("_ns"): ns for key, ns in cost.items()})
-
-
-def _table_toml(times: Mapping[str, int]) -> str:
-    """Times by name, as an inline table."""
-    written = ", ".join(f'{name} = "{ns} ns"' for name, ns in times.items())
-    return f"{{ {written} }}"
+    return table_toml({key.removesuffix("_ns"): ns for key, ns in cost.items()})
 
 
 def calibrate(
     *,
     streams: int = STREAMS,
     duration_ns: int = DURATION_NS,
+    participants: int = processing.PARTICIPANTS,
+    cpu_part: float = CPU_PART,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Measures what packets take on this machine, for about so long, as root; leaves nothing.
+    """Measures what packets take on this machine, as root; leaves nothing.
+
+    Packets are sent for about so long. A conference has so many participants; the table of services
+    is for that part of a CPU.
 
     Raises InputError without the rights for it, and if the machine cannot keep the time.
     """
@@ -238,9 +192,9 @@ def calibrate(
         )
     reports: dict[str, list[SceneReport]] = {part: [] for part in PARTS}
     parts = list(_parts(duration_ns))
+    told = _parts_told(progress, len(parts) + ROUNDS * len(processing.PARTS))
     for done, (part, part_ns) in enumerate(parts):
-        if progress is not None:
-            progress(done, len(parts))
+        told(done)
         is_sized = part.startswith("sized")
         server = Server(
             "media",
@@ -256,10 +210,21 @@ def calibrate(
     return Calibration(
         streams,
         tuple(steps_of(reports["relay"], reports["transcode"])),
-        tuple(_size(does, reports[f"sized {does}"]) for does in ("relay", "transcode")),
+        _size("relay", reports),
+        _size("transcode", reports),
+        processing.measure(
+            ROUNDS,
+            replace(processing.EXTENT, participants=participants),
+            progress=lambda done, _: told(len(parts) + done),
+        ),
         max(report["load_average"] for report in every),
         all(report["load"]["real_time"] and report["sink"]["real_time"] for report in every),
+        cpu_part,
     )
+
+
+def _parts_told(progress: Progress | None, total: int) -> Callable[[int], None]:
+    return lambda done: progress(done, total) if progress is not None else None
 
 
 def _parts(duration_ns: int) -> Iterator[tuple[str, int]]:
@@ -270,12 +235,16 @@ def _parts(duration_ns: int) -> Iterator[tuple[str, int]]:
             yield part, part_ns // PACKET_NS * PACKET_NS
 
 
-def _size(does: str, reports: list[SceneReport]) -> Size:
-    cpu_ns = sum(sum(report["cpu_ns"].values()) for report in reports)
-    received = sum(report["relay"]["received"] for report in reports)
+def _size(does: str, reports: Mapping[str, list[SceneReport]]) -> Size:
+    sized = reports[f"sized {does}"]
+    cpu_ns = sum(sum(report["cpu_ns"].values()) for report in sized)
+    received = sum(report["relay"]["received"] for report in sized)
     if not received:
         raise InputError(f"no packet came to a server that is to {does}", "let less run beside it")
-    return Size(does, cpu_ns / received)
+    passages_ns = np.concatenate(
+        [sum(report["passages"][step] for step in OF_THREAD) for report in reports[does]]
+    )
+    return Size(does, cpu_ns / received, passages_ns)
 
 
 def steps_of(relayed: list[SceneReport], transcoded: list[SceneReport]) -> Iterator[Step]:
@@ -287,8 +256,8 @@ def steps_of(relayed: list[SceneReport], transcoded: list[SceneReport]) -> Itera
         _times_ns(relay, transcode["passages"])
         for relay, transcode in zip(relayed, transcoded, strict=True)
     ]
-    for name in STEPS:
-        yield Step.of(name, [times_ns[name] for times_ns in rounds])
+    for name, measured_by in STEPS.items():
+        yield Step.of(name, [times_ns[name] for times_ns in rounds], measured_by)
 
 
 def _times_ns(report: SceneReport, transcoded: Array) -> dict[str, Array]:
