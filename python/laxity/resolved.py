@@ -183,6 +183,17 @@ def server_of(domain: Domain) -> Server:
     return cast("Server", domain["workload"])
 
 
+def refuse_processing(host: ResolvedHost, where: str) -> None:
+    """Raises InputError for a media server that does with voice what no real one does there."""
+    media = host["domains"][calls_of(host)["media_server"]]
+    for key in server_of(media).get("processing", ()):
+        raise InputError(
+            f"`domain.{media['name']}.workload.{key}` is given, and on {where} the media server "
+            "does not do it",
+            "leave it out, or run it in the simulator",
+        )
+
+
 def overrides_of(
     set: str | Iterable[str],
     *,

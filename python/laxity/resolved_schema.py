@@ -7,7 +7,7 @@ Written by tools/build/python_types.py. Do not edit.
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 Policy = Literal[
     "deferrable",
@@ -164,6 +164,12 @@ class Server(TypedDict):
     """`work`, if the file gives it. Real servers are not told to work where it is missing."""
     transcode: bool
     """Whether a media server transcodes voice, which is part of `work`."""
+    work_back: NotRequired[dict[str, int]]
+    """The CPU time for each packet of every second stream, if it is not `work`: those that come
+    from the other party of each call."""
+    processing: NotRequired[list[str]]
+    """The keys of what a media server does with voice besides, which is part of `work`. Real
+    servers do none of it."""
 
 
 class BurstsWorkload(TypedDict):
@@ -332,6 +338,28 @@ class NetworkCosts(TypedDict):
     """The latency of the disk itself."""
     look: dict[str, int]
     """Reading the counters of a domain's network backend and setting its rate, by the allocator."""
+    decode_g711: NotRequired[dict[str, int]]
+    """Decoding a packet of G.711, for a media server with `transcode-to` or `conference`."""
+    encode_g711: NotRequired[dict[str, int]]
+    """Encoding a packet of G.711, for a media server with `transcode-to` or `conference`."""
+    decode_g722: NotRequired[dict[str, int]]
+    """Decoding a packet of G.722, for a media server with `transcode-to`."""
+    encode_g722: NotRequired[dict[str, int]]
+    """Encoding a packet of G.722, for a media server with `transcode-to`."""
+    decode_opus: NotRequired[dict[str, int]]
+    """Decoding a packet of Opus, for a media server with `transcode-to`."""
+    encode_opus: NotRequired[dict[str, int]]
+    """Encoding a packet of Opus, for a media server with `transcode-to`."""
+    decode_g729: NotRequired[dict[str, int]]
+    """Decoding a packet of G.729, for a media server with `transcode-to`."""
+    encode_g729: NotRequired[dict[str, int]]
+    """Encoding a packet of G.729, for a media server with `transcode-to`."""
+    srtp: NotRequired[dict[str, int]]
+    """Unprotecting a packet of SRTP and protecting it again, for a media server with `srtp`."""
+    mix: NotRequired[dict[str, int]]
+    """A packet's part in mixing, for a media server with `conference`."""
+    record: NotRequired[dict[str, int]]
+    """Recording a packet, for a media server with `record`."""
 
 
 LinkSharing = Literal["weighted", "by-class"]

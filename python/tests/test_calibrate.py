@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from contextlib import suppress
+from dataclasses import replace
 from math import comb
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from laxity.calibration.processing import Extent, Missing, Processing
 from laxity.calibration.services import Frames, Service
 from laxity.calibration.step import Step
 from laxity.cli import calibrate as command
-from laxity.errors import InputError
+from laxity.errors import HostError, InputError
 from laxity.host import Host
 from laxity.results.measured import PACKET, PASSAGE
 from test_cli import fits
@@ -139,8 +140,8 @@ def test_the_host_file_has_the_costs_and_is_otherwise_what_it_was() -> None:
     assert before["network"] is not None
     assert after["network"] is not None
     costs: Any = after["network"]["costs"]
-    for each in FOUND.steps:
-        cost = costs.pop(each.name.replace("-", "_"))
+    for key, each in FOUND.costs.items():
+        cost = costs.pop(key.replace("-", "_"))
         assert cost == {quantile: getattr(each, quantile) for quantile in QUANTILES}
     assert set(map(str, costs.values())) == {"{'ns': 0}"}
     assert after["network"]["native"]
@@ -176,7 +177,60 @@ def test_the_table_can_be_pasted() -> None:
     network = Host.parse(text).resolved()["network"]
     assert network is not None
     assert network["costs"]["relay"]["p999_ns"] == FOUND.steps[3].p999_ns
-    assert set(tomllib.loads(FOUND.toml)["host"]["network"]) == set(STEPS)
+    assert set(tomllib.loads(FOUND.toml)["host"]["network"]) == set(FOUND.costs)
+
+
+def test_what_the_media_server_does_costs_what_was_measured() -> None:
+    does = 'transcode-to = "Opus", srtp = true, record = true'
+    host = Host.parse(HOST.replace("transcode = true", does))
+    with pytest.raises(HostError, match=r"`srtp` takes CPU time, and .* lacks `srtp`"):
+        host.resolved()
+    calibration.check_fits(host)
+    workload: Any = FOUND.calibrated(host).resolved()["domains"][1]["workload"]
+    assert workload["processing"] == ["transcode-to", "srtp", "record"]
+    # Relaying 4 us; the codecs one way and the other way; SRTP both ways; recording.
+    assert workload["work"]["median_ns"] == 4_000 + 500 + 100_000 + 5_000 + 1_500
+    assert workload["work_back"]["median_ns"] == 4_000 + 10_000 + 500 + 5_000 + 1_500
+
+
+def test_work_that_was_not_measured_is_not_written() -> None:
+    host = Host.parse(HOST.replace("transcode = true", 'transcode-to = "G.729"'))
+    with pytest.raises(HostError, match="lacks `decode-g729` and `encode-g729`"):
+        FOUND.calibrated(host)
+
+
+def test_signalling_costs_what_it_did_beside_work_that_had_no_cost() -> None:
+    calls = 'calls = { rate = "4 /s", hold = "1 s", signalling-server = "proxy", '
+    text = HOST.replace("calls = { streams = 4, ", calls).replace("transcode =", "srtp =")
+    network = FOUND.calibrated(Host.parse(text + SIGNALLING)).resolved()["network"]
+    assert network is not None
+    assert network["costs"]["signalling"] == {"ns": 150_000}
+    assert network["costs"]["srtp"]["median_ns"] == 5_000
+
+
+def test_packets_of_each_way_cost_what_they_do() -> None:
+    """Encoding Opus takes ten times what decoding takes, and half of the streams go each way."""
+
+    steady = replace(
+        FOUND, steps=tuple(Step(name, *[1_000] * 6, way) for name, way in STEPS.items())
+    )
+
+    def used_ns(does: str) -> float:
+        text = HOST.replace("streams = 4", "streams = 40").replace("transcode = true", does)
+        run = steady.calibrated(Host.parse(text)).run()
+        assert run.telephony is not None
+        return sum(domain.cpu_ns for domain in run.domains) / run.telephony.voice.received
+
+    relayed_ns = used_ns("transcode = false")
+    resolved = Host.parse(HOST).resolved()
+    assert not {"processing", "work_back"} & set(resolved["domains"][1]["workload"] or ())
+    assert "srtp" not in (resolved["network"] or {})["costs"]
+    # A distribution begins at half of its median, up to which it rises.
+    mean = (0.75 + 1) / 2
+    recorded_ns = used_ns("record = true") - relayed_ns
+    assert recorded_ns == pytest.approx(mean * 1_500, rel=0.05)
+    transcoded_ns = used_ns('transcode-to = "Opus"') - relayed_ns
+    assert transcoded_ns == pytest.approx(mean * (500 + 100_000 + 10_000 + 500) / 2, rel=0.05)
 
 
 def test_services_are_what_was_measured_together() -> None:

@@ -262,6 +262,14 @@ def test_calls_that_xen_cannot_have_are_refused(old: str, new: str, message: str
     assert refused.value.help
 
 
+def test_what_media_servers_on_xen_do_not_do_is_refused() -> None:
+    text = CALLS.replace("threads = 2", "threads = 2, record = true")
+    with pytest.raises(
+        InputError, match=r"workload\.record. is given, and on Xen the media server"
+    ):
+        plan(text, 'host.network={ relay = "1 us", record = "2 us" }')
+
+
 def test_who_is_neither_server_nor_guest_is_refused() -> None:
     text = (EXAMPLES / "telephony.toml").read_text()
     with pytest.raises(InputError, match="come and go, or have a signalling server"):

@@ -602,6 +602,8 @@ def test_what_linux_cannot_do_is_refused() -> None:
     assert "`domain.media.quota-burst`" in refusal(policy="eevdf", **own)
     work = host()["domains"][1]["workload"] | {"own_work": {"median_ns": 1}}
     assert "`domain.media.workload.work`" in refusal(**with_domain(1, workload=work))
+    work = host()["domains"][1]["workload"] | {"processing": ["srtp"]}
+    assert "`domain.media.workload.srtp`" in refusal(**with_domain(1, workload=work))
     work = host()["domains"][2]["workload"] | {"own_work": {"ns": 1}}
     assert "`domain.proxy.workload.work`" in refusal(**with_domain(2, workload=work))
 

@@ -88,6 +88,11 @@ impl Cost {
         }
     }
 
+    /// Whether it is always 0.
+    pub fn is_free(&self) -> bool {
+        self.max_ns() == 0
+    }
+
     /// The greatest value that a draw can have, in nanoseconds.
     pub fn max_ns(&self) -> i64 {
         match *self {

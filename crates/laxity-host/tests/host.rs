@@ -122,33 +122,39 @@ fn every_key_of_telephony_arrives() {
     assert_eq!(host.caches, caches);
     assert_eq!(host.timer_latency_ns, 4_000);
     assert_eq!(host.domains[0].working_set_bytes, 512 << 10);
-    let server = |threads, work, own_work, transcode| Server {
+    let server = |threads, work| Server {
         threads,
         work,
-        own_work,
-        transcode,
+        own_work: None,
+        transcode: false,
+        work_back: None,
+        processing: Vec::new(),
     };
     let constant = |us: i64| Cost::Constant { ns: us * 1_000 };
     let relay = Cost::Quantiles {
-        median_ns: 21_000,
-        p90_ns: Some(25_000),
-        p99_ns: 31_000,
-        p999_ns: Some(36_000),
-        max_ns: 41_000,
+        median_ns: 10_000,
+        p90_ns: Some(14_000),
+        p99_ns: 20_000,
+        p999_ns: Some(25_000),
+        max_ns: 30_000,
     };
+    let plus = |cost: Cost, us: i64| cost.plus(constant(us));
     let workloads = [
         None,
         None,
         None,
         Some(Workload::Driver),
-        Some(Workload::MediaServer(server(3, relay, None, true))),
-        Some(Workload::SignallingServer(server(
-            4,
-            constant(100),
-            Some(constant(100)),
-            false,
-        ))),
-        Some(Workload::CallControl(server(4, constant(12), None, false))),
+        Some(Workload::MediaServer(Server {
+            // G.711 to Opus, and Opus to G.711.
+            work_back: Some(plus(relay, 32 + 19 + 26 + 28)),
+            processing: ["transcode-to", "srtp", "record"].map(Into::into).into(),
+            ..server(3, plus(relay, 18 + 23 + 26 + 28))
+        })),
+        Some(Workload::SignallingServer(Server {
+            own_work: Some(constant(100)),
+            ..server(4, constant(100))
+        })),
+        Some(Workload::CallControl(server(4, constant(12)))),
         Some(Workload::Bursts {
             run_ns: 50 * MILLISECOND_NS,
             idle_ns: MILLISECOND_NS,
@@ -274,6 +280,58 @@ fn every_key_of_telephony_arrives() {
         failed: 0.002,
     };
     assert_eq!(calls.acceptance, acceptance);
+}
+
+#[test]
+fn a_media_server_pays_for_all_that_it_does() {
+    let work = |does: &str| {
+        let text = format!(
+            "duration = \"1 s\"
+            [host]
+            cpus = 1
+            policy = \"credit\"
+            [host.network]
+            relay = \"1 us\"
+            transcode = \"2 us\"
+            decode-g711 = \"4 us\"
+            encode-g711 = \"8 us\"
+            decode-g729 = \"16 us\"
+            encode-g729 = \"32 us\"
+            decode-g722 = \"64 us\"
+            encode-g722 = \"128 us\"
+            mix = \"256 us\"
+            srtp = \"512 us\"
+            record = \"1024 us\"
+            [[domain]]
+            name = \"dom0\"
+            workload = {{ kind = \"driver\" }}
+            [[domain]]
+            name = \"media\"
+            workload = {{ kind = \"media-server\"{does} }}
+            [calls]
+            streams = 1
+            media-server = \"media\""
+        );
+        let host = host(&text);
+        let Some(Workload::MediaServer(server)) = &host.domains[1].workload else {
+            panic!("{:?}", host.domains[1].workload);
+        };
+        let us = |cost: Cost| cost.max_ns() / 1_000;
+        (us(server.work), server.work_back.map(us))
+    };
+    assert_eq!(work(""), (1, None));
+    assert_eq!(
+        work(", transcode-to = \"G.729\""),
+        (1 + 4 + 32, Some(1 + 16 + 8))
+    );
+    assert_eq!(
+        work(", transcode-to = \"G.722\""),
+        (1 + 4 + 128, Some(1 + 64 + 8))
+    );
+    assert_eq!(work(", conference = true"), (1 + 4 + 256 + 8, None));
+    assert_eq!(work(", transcode = true, srtp = true"), (1 + 2 + 512, None));
+    assert_eq!(work(", record = true, srtp = false"), (1 + 1024, None));
+    assert_eq!(work(", work = \"3 us\""), (3, None));
 }
 
 #[test]

@@ -20,7 +20,7 @@ from laxity.calibration.step import KERNEL, LATENCY, THREAD, Step, table_toml
 from laxity.design.answered import answered
 from laxity.errors import InputError
 from laxity.namespaces.groups import WEIGHT_DEFAULT, Share
-from laxity.resolved import network_of
+from laxity.resolved import calls_of, network_of
 from laxity.results.streams import PACKET_NS
 from laxity.substrates.linux import media
 from laxity.substrates.linux.run import check_duration
@@ -116,9 +116,14 @@ class Calibration:
         yield from others
 
     @property
+    def costs(self) -> dict[str, Step]:
+        """The costs of packets and of the work on them, by their keys in `[host.network]`."""
+        return {step.name: step for step in self.steps} | self.processing.costs
+
+    @property
     def toml(self) -> str:
         """The table `[host.network]` of a host file."""
-        lines = [f"{step.name} = {step.toml}" for step in self.steps]
+        lines = [f"{key} = {step.toml}" for key, step in self.costs.items()]
         comment = "# Measured by `laxity calibrate` on one machine; steps that it lacks are free."
         return "\n".join([comment, "[host.network]", *lines])
 
@@ -139,17 +144,37 @@ class Calibration:
         """The host file with these costs of packets, whose servers are processes of this machine.
 
         What is not on the way of voice, such as signalling, costs what it did before. Raises
-        HostError if the file has no place for it.
+        HostError if the file has no place for it, or asks for work that was not measured.
         """
-        resolved = host.resolve()
-        costs: Mapping[str, Any] = {**network_of(resolved.host)["costs"]}
-        table = {step.name: step.toml for step in self.steps}
-        table |= {
-            name: _cost_toml(costs[name.replace("-", "_")]) for name in _beside_voice(resolved.host)
-        }
-        written = ", ".join(f"{name} = {cost}" for name, cost in table.items())
-        values = [("host.network", f"{{ {written} }}"), ("host.native", "true")]
-        return type(host)(answered(resolved, (), values).text, host.name)
+        measured = {key: step.toml for key, step in self.costs.items()}
+        # What the media server is to do may have no cost yet.
+        complete = host.resolve([f"host.network={_inline(measured)}"]).host
+        beside = _beside_voice(complete)
+        if beside:
+            without = f'domain.{_media_server(complete)}.workload={{ kind = "media-server" }}'
+            costs: Mapping[str, Any] = {**network_of(host.resolved([without]))["costs"]}
+            measured |= {name: _cost_toml(costs[name.replace("-", "_")]) for name in beside}
+        values = [("host.network", _inline(measured)), ("host.native", "true")]
+        return type(host)(answered(host.resolve(), (), values).text, host.name)
+
+
+def check_fits(host: Host) -> None:
+    """Refuses a host file that costs cannot be written into.
+
+    Raises HostError or InputError, with what is wrong with it.
+    """
+    costs = dict.fromkeys((*STEPS, *processing.KEYS), '"1 us"')
+    resolved = host.resolved([f"host.network={_inline(costs)}", "host.native=true"])
+    if resolved["network"] is None:
+        raise InputError(f"{host.name} has no packets", "add [calls] with streams = 100, say")
+
+
+def _media_server(host: ResolvedHost) -> str:
+    return host["domains"][calls_of(host)["media_server"]]["name"]
+
+
+def _inline(table: Mapping[str, str]) -> str:
+    return f"{{ {', '.join(f'{key} = {value}' for key, value in table.items())} }}"
 
 
 def _beside_voice(host: ResolvedHost) -> list[str]:

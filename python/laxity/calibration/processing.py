@@ -108,6 +108,15 @@ class Processing:
         """The quantiles of each step."""
         return [Step.of(name, rounds_ns) for name, rounds_ns in self.times_ns.items()]
 
+    @property
+    def costs(self) -> dict[str, Step]:
+        """What the host file has costs of, by their keys in `[host.network]`."""
+        rounds_ns = {key: self.times_ns[step] for key, step in COSTS.items() if self.has(step)}
+        if self.has(UNPROTECT, PROTECT):
+            both = zip(self.times_ns[UNPROTECT], self.times_ns[PROTECT], strict=True)
+            rounds_ns[SRTP] = [one_ns + other_ns for one_ns, other_ns in both]
+        return {key: Step.of(key, of_key) for key, of_key in rounds_ns.items()}
+
     def has(self, *steps: str) -> bool:
         """Whether all of these were measured."""
         return all(step in self.times_ns for step in steps)
@@ -135,6 +144,21 @@ def decode(codec: str) -> str:
 def encode(codec: str) -> str:
     """The name of the step."""
     return f"encode {codec}"
+
+
+COSTS = {
+    **{
+        f"{step.partition(' ')[0]}-{codec.name.replace('.', '').lower()}": step
+        for codec in CODECS
+        for step in (decode(codec.name), encode(codec.name))
+    },
+    MIX: MIX,
+    RECORD: RECORD,
+}
+"""Keys of `[host.network]`, each with the step that it is the cost of."""
+SRTP = "srtp"
+"""The key of both of SRTP's steps together."""
+KEYS = (*COSTS, SRTP)
 
 
 def measure(rounds: int, extent: Extent = EXTENT, progress: Progress | None = None) -> Processing:

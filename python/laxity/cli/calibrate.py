@@ -70,6 +70,7 @@ def calibrate(
     root, and leaves nothing behind. Other work on the machine is measured, too.
     """
     from laxity.calibration import calibrate as measure
+    from laxity.calibration import check_fits
     from laxity.errors import InputError
     from laxity.host import Host
     from laxity.tables.calibration import calibration_table
@@ -84,8 +85,7 @@ def calibrate(
     if file is not None and write is not None:
         # What cannot be written is told before anything is measured.
         refuse_unwritable_file(write, "--write")
-        if file.resolved("host.native=true")["network"] is None:
-            raise InputError(f"{file.name} has no packets", "add [calls] with streams = 100, say")
+        check_fits(file)
     with progress_bar("measuring") as progress:
         found = measure(
             streams=streams,

@@ -11,11 +11,17 @@ use crate::profiles::{Choice, Profile, ProfileOf, Profiled, read};
 
 /// Declares the table and the model, which have the same keys.
 macro_rules! network_costs {
-    ($($(#[doc = $doc:literal])* $field:ident = $key:literal,)*) => {
+    ($($(#[doc = $doc:literal])* $field:ident = $key:literal,)*
+     ; if_given: $($(#[doc = $more_doc:literal])* $more:ident = $more_key:literal,)*) => {
         /// CPU time of each step of packet processing.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Default)]
         pub struct NetworkCosts {
             $($(#[doc = $doc])* pub $field: Cost,)*
+            $(
+                $(#[doc = $more_doc])*
+                #[serde(skip_serializing_if = "Cost::is_free")]
+                pub $more: Cost,
+            )*
         }
 
         /// CPU time of each step of packet processing. A step without a cost is free.
@@ -23,17 +29,21 @@ macro_rules! network_costs {
         #[serde(default, deny_unknown_fields, expecting = "a table")]
         pub(crate) struct NetworkTable {
             $($(#[doc = $doc])* #[serde(rename = $key)] pub $field: Field<CostChoice>,)*
+            $($(#[doc = $more_doc])* #[serde(rename = $more_key)] pub $more: Field<CostChoice>,)*
         }
 
         impl Profiled for NetworkTable {
             const PROFILES: &'static [&'static str] = &["iptcomm-2009", "vee-2010"];
-            const KEYS: &'static [&'static str] = &[$($key),*];
+            const KEYS: &'static [&'static str] = &[$($key,)* $($more_key),*];
             const EXAMPLE: &'static str = "{ receive = \"4 us\" }";
         }
 
         /// Missing costs are 0.
         fn costs(table: &NetworkTable, problems: &Problems) -> NetworkCosts {
-            NetworkCosts { $($field: cost(&table.$field, problems),)* }
+            NetworkCosts {
+                $($field: cost(&table.$field, problems),)*
+                $($more: cost(&table.$more, problems),)*
+            }
         }
     };
 }
@@ -73,6 +83,30 @@ network_costs! {
     disk_latency = "disk-latency",
     /// Reading the counters of a domain's network backend and setting its rate, by the allocator.
     look = "look",
+    ;
+    if_given:
+    /// Decoding a packet of G.711, for a media server with `transcode-to` or `conference`.
+    decode_g711 = "decode-g711",
+    /// Encoding a packet of G.711, for a media server with `transcode-to` or `conference`.
+    encode_g711 = "encode-g711",
+    /// Decoding a packet of G.722, for a media server with `transcode-to`.
+    decode_g722 = "decode-g722",
+    /// Encoding a packet of G.722, for a media server with `transcode-to`.
+    encode_g722 = "encode-g722",
+    /// Decoding a packet of Opus, for a media server with `transcode-to`.
+    decode_opus = "decode-opus",
+    /// Encoding a packet of Opus, for a media server with `transcode-to`.
+    encode_opus = "encode-opus",
+    /// Decoding a packet of G.729, for a media server with `transcode-to`.
+    decode_g729 = "decode-g729",
+    /// Encoding a packet of G.729, for a media server with `transcode-to`.
+    encode_g729 = "encode-g729",
+    /// Unprotecting a packet of SRTP and protecting it again, for a media server with `srtp`.
+    srtp = "srtp",
+    /// A packet's part in mixing, for a media server with `conference`.
+    mix = "mix",
+    /// Recording a packet, for a media server with `record`.
+    record = "record",
 }
 
 /// The profile of a file that names none and gives no costs.

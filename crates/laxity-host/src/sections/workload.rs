@@ -51,6 +51,27 @@ pub struct Server {
     pub own_work: Option<Cost>,
     /// Whether a media server transcodes voice, which is part of `work`.
     pub transcode: bool,
+    /// The CPU time for each packet of every second stream, if it is not `work`: those that come from the other party
+    /// of each call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("type" = "object"))]
+    pub work_back: Option<Cost>,
+    /// The keys of what a media server does with voice besides, which is part of `work`. Real servers do none of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub processing: Vec<String>,
+}
+
+/// The codec of a call's other party, where the media server transcodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+pub(crate) enum PartyCodec {
+    /// 64 kbit/s, wide-band.
+    #[serde(rename = "G.722")]
+    G722,
+    /// The codec of WebRTC (RFC 6716).
+    Opus,
+    /// 8 kbit/s.
+    #[serde(rename = "G.729")]
+    G729,
 }
 
 /// What a guest does besides its tasks.
@@ -82,6 +103,18 @@ pub(crate) struct WorkloadTable {
     /// Media server: packets are decoded and encoded again, at the cost in the network's profile.
     #[schemars(extend("default" = false))]
     pub transcode: Field<Flag>,
+    /// Media server: the codec of the other party of each call, while the first one has that of `[calls]`. Packets are
+    /// decoded and encoded again at the costs in `[host.network]`; every second stream comes from the other party.
+    pub transcode_to: Field<PartyCodec>,
+    /// Media server: packets come and go as SRTP, at the cost in `[host.network]`.
+    #[schemars(extend("default" = false))]
+    pub srtp: Field<Flag>,
+    /// Media server: packets are decoded, mixed for a conference and encoded, at the costs in `[host.network]`.
+    #[schemars(extend("default" = false))]
+    pub conference: Field<Flag>,
+    /// Media server: packets are recorded, at the cost in `[host.network]`.
+    #[schemars(extend("default" = false))]
+    pub record: Field<Flag>,
 }
 
 /// The kinds of workload.
@@ -146,13 +179,9 @@ pub(crate) fn resolve(
     match kind {
         WorkloadKind::CpuBound => bursts(workload, span, problems),
         WorkloadKind::Driver => Some(Workload::Driver),
-        WorkloadKind::MediaServer => {
-            let relay = match (workload.transcodes(), &workload.work.value) {
-                (true, None) => costs.relay.plus(costs.transcode),
-                _ => costs.relay,
-            };
-            Some(Workload::MediaServer(server(workload, relay, problems)))
-        }
+        WorkloadKind::MediaServer => Some(Workload::MediaServer(media_server(
+            workload, costs, problems,
+        ))),
         WorkloadKind::SignallingServer => {
             let server = server(workload, costs.signalling, problems);
             Some(Workload::SignallingServer(server))
@@ -165,6 +194,87 @@ pub(crate) fn resolve(
     }
 }
 
+/// A media server, whose work on a packet is the sum of all that it does.
+fn media_server(workload: &WorkloadTable, costs: &NetworkCosts, problems: &Problems) -> Server {
+    let flag = |field: &Field<Flag>| {
+        field
+            .given()
+            .filter(|(flag, _)| flag.0)
+            .map(|(_, span)| span)
+    };
+    let mut works = [costs.relay, costs.relay];
+    let mut processing = Vec::new();
+    let mut does = |key: &str, span: Span, steps: [&[(&str, Cost)]; 2]| {
+        processing.push(key.to_owned());
+        let mut free = Vec::new();
+        for (work, steps) in works.iter_mut().zip(steps) {
+            *work = steps.iter().fold(*work, |work, (_, cost)| work.plus(*cost));
+            free.extend(
+                steps
+                    .iter()
+                    .filter(|(_, cost)| cost.is_free())
+                    .map(|(step, _)| *step),
+            );
+        }
+        free.sort_unstable();
+        free.dedup();
+        if let Some(first) = free.first() {
+            let steps = suggest::list(free.iter().map(|step| format!("`{step}`")), "and");
+            let message = format!("`{key}` takes CPU time, and `[host.network]` lacks {steps}");
+            let help =
+                format!("write {first} = \"3 us\" there, say; `laxity calibrate` measures it");
+            problems.report(span, message, help);
+        }
+    };
+    let (decode, encode) = (
+        ("decode-g711", costs.decode_g711),
+        ("encode-g711", costs.encode_g711),
+    );
+    if let Some((codec, span)) = workload.transcode_to.given() {
+        let (decode_other, encode_other) = match codec {
+            PartyCodec::G722 => (
+                ("decode-g722", costs.decode_g722),
+                ("encode-g722", costs.encode_g722),
+            ),
+            PartyCodec::Opus => (
+                ("decode-opus", costs.decode_opus),
+                ("encode-opus", costs.encode_opus),
+            ),
+            PartyCodec::G729 => (
+                ("decode-g729", costs.decode_g729),
+                ("encode-g729", costs.encode_g729),
+            ),
+        };
+        does(
+            "transcode-to",
+            span,
+            [&[decode, encode_other], &[decode_other, encode]],
+        );
+    }
+    if let Some(span) = flag(&workload.conference) {
+        let steps = [decode, ("mix", costs.mix), encode];
+        does("conference", span, [&steps, &steps]);
+    }
+    if let Some(span) = flag(&workload.srtp) {
+        let steps = [("srtp", costs.srtp)];
+        does("srtp", span, [&steps, &steps]);
+    }
+    if let Some(span) = flag(&workload.record) {
+        let steps = [("record", costs.record)];
+        does("record", span, [&steps, &steps]);
+    }
+    if workload.transcodes() {
+        works = works.map(|work| work.plus(costs.transcode));
+    }
+    let [work, work_back] = works;
+    let server = server(workload, work, problems);
+    Server {
+        work_back: (server.own_work.is_none() && work_back != work).then_some(work_back),
+        processing,
+        ..server
+    }
+}
+
 /// `work` is the cost of a packet's work unless the domain says otherwise.
 fn server(workload: &WorkloadTable, work: Cost, problems: &Problems) -> Server {
     let own_work = (!workload.work.is_absent()).then(|| cost(&workload.work, problems));
@@ -173,6 +283,8 @@ fn server(workload: &WorkloadTable, work: Cost, problems: &Problems) -> Server {
         work: own_work.unwrap_or(work),
         own_work,
         transcode: workload.transcodes(),
+        work_back: None,
+        processing: Vec::new(),
     }
 }
 
@@ -186,6 +298,10 @@ fn keys_fit(workload: &WorkloadTable, kind: WorkloadKind, problems: &Problems) {
         ("threads", workload.threads.span, servers),
         ("work", workload.work.span, servers),
         ("transcode", workload.transcode.span, &[MediaServer]),
+        ("transcode-to", workload.transcode_to.span, &[MediaServer]),
+        ("srtp", workload.srtp.span, &[MediaServer]),
+        ("conference", workload.conference.span, &[MediaServer]),
+        ("record", workload.record.span, &[MediaServer]),
         ("rate", workload.rate.span, &[Sender]),
         ("size", workload.size.span, &[Sender]),
     ];
@@ -201,11 +317,27 @@ fn keys_fit(workload: &WorkloadTable, kind: WorkloadKind, problems: &Problems) {
             );
         }
     }
-    if let (Some((flag, _)), Some(span)) = (workload.transcode.given(), workload.work.span)
-        && flag.0
-    {
-        let message = "`work` and `transcode` both set the CPU time for a packet";
+    let flag = |field: &Field<Flag>| field.value.is_some_and(|flag| flag.0);
+    let does = [
+        ("transcode", flag(&workload.transcode)),
+        ("transcode-to", workload.transcode_to.value.is_some()),
+        ("conference", flag(&workload.conference)),
+        ("srtp", flag(&workload.srtp)),
+        ("record", flag(&workload.record)),
+    ];
+    let done = |among: usize| does[..among].iter().filter(|(_, is_done)| *is_done);
+    if let (Some((key, _)), Some(span)) = (done(does.len()).next(), workload.work.span) {
+        let message = format!("`work` and `{key}` both set the CPU time for a packet");
         problems.report(span, message, "keep one of them");
+    }
+    // The first three each say what becomes of the voice in a packet.
+    let mut codings = done(3);
+    if let (Some((one, _)), Some((other, _))) = (codings.next(), codings.next()) {
+        let spans = [workload.conference.span, workload.transcode_to.span];
+        if let Some(span) = spans.into_iter().flatten().next() {
+            let message = format!("`{one}` and `{other}` both decode and encode a packet");
+            problems.report(span, message, "keep one of them");
+        }
     }
 }
 

@@ -10,6 +10,8 @@ pub struct Pool {
     pub domain: usize,
     pub role: Role,
     pub work: Cost,
+    /// What a packet of every second stream costs instead, which comes from a call's other party.
+    pub work_back: Cost,
     /// What a thread pays to receive a packet.
     pub receive: Cost,
     /// What a thread pays to send a packet on.

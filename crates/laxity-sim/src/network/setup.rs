@@ -124,6 +124,8 @@ impl Network {
             work: Cost::default(),
             own_work: None,
             transcode: false,
+            work_back: None,
+            processing: Vec::new(),
         };
         for (domain, description) in host.domains.iter().enumerate() {
             let (role, server): (Role, &Server) = match &description.workload {
@@ -162,6 +164,7 @@ impl Network {
                 domain,
                 role,
                 work: server.work,
+                work_back: server.work_back.unwrap_or(server.work),
                 receive: if network.native {
                     costs.socket_receive
                 } else {

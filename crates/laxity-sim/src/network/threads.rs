@@ -80,7 +80,9 @@ impl Network {
         } else {
             pool.send
         };
-        let (receive, work) = (pool.receive, pool.work);
+        let is_back = packet.kind == Kind::Voice && packet.of % 2 == 1;
+        let work = if is_back { pool.work_back } else { pool.work };
+        let receive = pool.receive;
         let cost_ns = self.draw(vcpu, receive) + self.draw(vcpu, work) + self.draw(vcpu, send);
         if packet.kind == Kind::Voice {
             self.phones.dequeue(&packet);

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from laxity.errors import InputError
 from laxity.namespaces.groups import Share
 from laxity.policies import TABLE
-from laxity.resolved import calls_of, network_of, refuse_helpers, server_of
+from laxity.resolved import calls_of, network_of, refuse_helpers, refuse_processing, server_of
 from laxity.servers.signalling import CALLS_MAX, Traffic
 
 if TYPE_CHECKING:
@@ -284,6 +284,7 @@ def _refuse_host(host: ResolvedHost, cpus: int) -> None:
 
 
 def _refuse_what_is_simulated(host: ResolvedHost) -> None:
+    refuse_processing(host, "Linux")
     if network_of(host).get("link") is not None:
         raise InputError(
             "`[link]` is held by the simulator here",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
 from laxity.lab.files import HOTPLUG
-from laxity.resolved import calls_of, network_of, server_of
+from laxity.resolved import calls_of, network_of, refuse_processing, server_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +80,7 @@ def refuse(host: ResolvedHost) -> None:
             "`calls.call-control` is a domain, and no guest on Xen is one",
             "leave it out, or run it in the simulator",
         )
+    refuse_processing(host, "Xen")
     if network["native"]:
         raise InputError(
             "`host.native` is true, and on Xen every server is a virtual machine",
