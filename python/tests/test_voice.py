@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from laxity import voice
 from laxity.errors import InputError
-from laxity.voice import coders, e_model, playout, quality, spandsp
+from laxity.voice import coders, e_model, g722, playout, quality, spandsp
 from laxity.voice.call import LOST, Call
 from laxity.voice.reference import PATH, SAMPLES_PER_SECOND, reference
 
@@ -551,6 +551,54 @@ def test_burst_ratio() -> None:
     seed = random.SystemRandom().randrange(2**32)
     chance = np.random.default_rng(seed).random(200_000) > 0.1
     assert quality.burst_ratio(chance) == pytest.approx(1, abs=0.02), seed
+
+
+# G.722
+
+
+def test_g722_without_loss_is_toll_quality_and_its_decoder_suffers_from_loss() -> None:
+    whole = voice.score(call(laws=("g722",)))
+    assert whole.pesq > voice.TOLL_QUALITY
+    for seed in range(2):
+        lossy = losing(0.05, seed)
+        wide = voice.score(replace(lossy, laws=("g722",)))
+        assert wide.pesq < voice.score(lossy).pesq, "G.711 has no memory"
+        assert (wide.lost, wide.late) == (lossy.packets - int(lossy.has_arrived.sum()), 0)
+
+
+def test_g722_is_heard_as_it_was_said() -> None:
+    heard = quality.audio(call(laws=("g722",)), playout.fixed(call()))
+    assert heard.size == reference().size
+    delay = (22 + 30) // 2  # That of the codec and of the filter are in samples at 16 kHz.
+    likeness = np.corrcoef(reference()[: heard.size - delay], heard[delay:])[0, 1]
+    assert likeness > 0.98
+
+
+def test_g722_is_heard_alike_in_blocks_and_packets_of_any_size() -> None:
+    """The decoder and the filter go on from packet to packet, and from block to block."""
+    places = np.arange(4_000)
+    whole = g722.Receiver().decode(places.reshape(1, -1), np.array([True]))
+    receiver = g722.Receiver()
+    parts = [
+        receiver.decode(part.reshape(-1, 80), np.ones(10, np.bool_))
+        for part in places.reshape(-1, 800)
+    ]
+    assert (np.concatenate(parts).ravel() == whole.ravel()).all()
+
+
+def test_what_is_not_there_of_g722_is_silent_and_the_rest_goes_on() -> None:
+    places = np.arange(1_600).reshape(-1, 160)
+    is_there = np.arange(10) != 4
+    heard = g722.Receiver().decode(places, is_there)
+    assert not heard[4].any()
+    whole = g722.Receiver().decode(places, np.ones(10, np.bool_))
+    assert (heard[:4] == whole[:4]).all()
+    assert (heard[5:] != whole[5:]).any(), "the decoder missed a packet"
+
+
+def test_g722_stands_alone() -> None:
+    with pytest.raises(InputError, match=r"G\.722 and another codec"):
+        call(laws=("mu", "g722"))
 
 
 # Codecs

@@ -93,6 +93,18 @@ def test_a_call_is_found_as_it_arrived(path: Path) -> None:
     assert set(range(400)) - set(call.sequence - call.sequence.min()) == {7, 8, 300}
 
 
+def test_g722_is_decoded_as_g722(path: Path, laxity: Laxity) -> None:
+    lost = range(200, 210)
+    path.write_bytes(pcap([*stream(1, 400, lost, 9), *stream(2, 400, lost)]))
+    wide, narrow = captures.read(path).calls
+    assert (wide.laws, narrow.laws) == (("g722",), ("mu",))
+    assert wide.packet_ns == narrow.packet_ns == 20 * MS
+    assert (wide.arrived_ns == narrow.arrived_ns).all()
+    of_wide, of_narrow = json.loads(laxity("voice", path, "--json").stdout)["calls"]
+    assert of_wide["lost"] == of_narrow["lost"] == 10
+    assert of_wide["pesq"] != of_narrow["pesq"]
+
+
 def test_streams_that_cannot_be_scored_are_named_and_the_others_found(path: Path) -> None:
     talk = stream(2)
     pause = [(at, rtp(n + 7 * (n > 9), 3)) for n, (at, _) in enumerate(stream(3))]
@@ -110,7 +122,7 @@ def test_streams_that_cannot_be_scored_are_named_and_the_others_found(path: Path
     whys = {one.name.split()[0]: one.why for one in found.unscored}
     assert list(whys) == ["00000004", "00000005"]
     assert whys["00000004"] == "changes from payload type 0 to 101"
-    assert whys["00000005"] == "has payload type 18; 0 (PCMU) or 8 (PCMA) was expected"
+    assert whys["00000005"] == "has payload type 18; 0 (PCMU), 8 (PCMA) or 9 (G.722) was expected"
 
 
 def test_a_stream_of_packets_too_short_to_be_concealed_is_not_scored(path: Path) -> None:

@@ -1,4 +1,4 @@
-//! Extracts from a stream the speech that a listener would hear, as one call of G.711.
+//! Extracts from a stream the speech that a listener would hear, as one call of G.711 or G.722.
 //!
 //! Telephone events (RFC 4733) and comfort noise (RFC 3389) have numbers of their own in a stream, and no speech. Where
 //! timestamps go further than packets, nothing was sent: silence was suppressed, or the call was held. Where neither
@@ -9,6 +9,7 @@ use crate::{
     g711::Law,
     streams::{Packet, Stream},
 };
+use serde::{Serialize, Serializer};
 
 /// Largest difference between the numbers of two packets of one stream (RFC 3550, A.1); a larger
 /// one begins the stream anew.
@@ -20,7 +21,8 @@ const LOST_FOR_ONE_MAX: i64 = 100;
 const AHEAD_NS_MAX: i64 = 10_000_000_000;
 /// Delay of a talk spurt behind its timestamp from which its sender's clock must have stood still.
 const STOOD_STILL_NS: i64 = 1_000_000_000;
-/// Length of a sample of G.711, which has 8,000 a second.
+/// Length of an octet of G.711 and of G.722, and of a step of their timestamps. G.722 has 16,000 samples a second, two
+/// in an octet, and timestamps at the rate of 8,000 that was once assigned in error (RFC 3551, section 4.5.2).
 const SAMPLE_NS: i64 = 125_000;
 /// Payload types of comfort noise: the current one, and the one reserved for its predecessor (RFC
 /// 3551, section 6).
@@ -30,11 +32,42 @@ const DYNAMIC: std::ops::RangeInclusive<u8> = 96..=127;
 /// Size of a telephone event in octets (RFC 4733, section 2.3).
 const EVENT_BYTES: u16 = 4;
 
-/// A call of G.711 extracted from a stream.
+/// The payload type of G.722 (RFC 3551, section 6, table 4).
+const G722: u8 = 9;
+
+/// A codec whose calls can be scored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Codec {
+    /// G.711 under one of its laws.
+    G711(Law),
+    /// G.722 at 64 kbit/s.
+    G722,
+}
+
+impl Codec {
+    /// The codec of a payload type, if its calls can be scored.
+    pub fn of_payload_type(payload_type: u8) -> Option<Codec> {
+        match payload_type {
+            G722 => Some(Codec::G722),
+            payload_type => Law::of_payload_type(payload_type).map(Codec::G711),
+        }
+    }
+}
+
+impl Serialize for Codec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Codec::G711(law) => law.serialize(serializer),
+            Codec::G722 => serializer.serialize_str("g722"),
+        }
+    }
+}
+
+/// A call extracted from a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Playable {
-    /// Law of the speech.
-    pub law: Law,
+    /// Codec of the speech.
+    pub codec: Codec,
     /// The number of each packet in order, counted from the first packet and without the packets
     /// that are left out.
     pub sequence: Vec<i64>,
@@ -63,11 +96,11 @@ pub struct LeftOut {
     pub silent_ns: i64,
 }
 
-/// Reasons why a stream is no call of G.711.
+/// Reasons why a stream is no call that can be scored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unplayable {
-    /// The codec is not G.711.
-    #[error("has payload type {0}; 0 (PCMU) or 8 (PCMA) was expected")]
+    /// The codec is none that can be scored.
+    #[error("has payload type {0}; 0 (PCMU), 8 (PCMA) or 9 (G.722) was expected")]
     PayloadType(u8),
     /// The codec changes.
     #[error("changes from payload type {0} to {1}")]
@@ -89,7 +122,7 @@ pub enum Unplayable {
 }
 
 enum Kind {
-    Speech(Law),
+    Speech(Codec),
     Event,
     ComfortNoise,
     Other,
@@ -101,7 +134,7 @@ fn kind(packet: &Packet) -> Kind {
         payload_type if DYNAMIC.contains(&payload_type) && packet.payload_bytes == EVENT_BYTES => {
             Kind::Event
         }
-        payload_type => Law::of_payload_type(payload_type).map_or(Kind::Other, Kind::Speech),
+        payload_type => Codec::of_payload_type(payload_type).map_or(Kind::Other, Kind::Speech),
     }
 }
 
@@ -282,28 +315,28 @@ fn rows(run: &mut Run, samples: i64, mut place: i64, left_out: &mut LeftOut) -> 
 }
 
 impl Stream {
-    /// The law and the size of the stream's speech, if it has any.
-    pub(crate) fn speech(&self) -> Option<(Law, u16)> {
+    /// The codec and the size of the stream's speech, if it has any.
+    pub(crate) fn speech(&self) -> Option<(Codec, u16)> {
         self.packets.iter().find_map(|packet| match kind(packet) {
-            Kind::Speech(law) => Some((law, packet.payload_bytes)),
+            Kind::Speech(codec) => Some((codec, packet.payload_bytes)),
             _ => None,
         })
     }
 
-    /// Extracts the stream's call of G.711.
+    /// Extracts the stream's call.
     ///
     /// # Errors
     ///
     /// The first thing that makes it none.
     pub fn playable(&self) -> Result<Playable, Unplayable> {
         let of_first = self.packets.first().map_or(0, |packet| packet.payload_type);
-        let (law, payload_bytes) = self.speech().ok_or(Unplayable::PayloadType(of_first))?;
+        let (codec, payload_bytes) = self.speech().ok_or(Unplayable::PayloadType(of_first))?;
         let mut left_out = LeftOut::default();
         let mut runs: Vec<Run> = Vec::new();
         let mut payload_type = None;
         for packet in &self.packets {
             match kind(packet) {
-                Kind::Speech(of_packet) if of_packet == law => {
+                Kind::Speech(of_packet) if of_packet == codec => {
                     if packet.payload_bytes != payload_bytes || payload_bytes == 0 {
                         return Err(Unplayable::Size(payload_bytes, packet.payload_bytes));
                     }
@@ -377,7 +410,7 @@ impl Stream {
             i64::from(run.last.packet.sequence.wrapping_add(behind as u16))
         });
         Ok(Playable {
-            law,
+            codec,
             sequence: spoken.iter().map(|row| base + row.place).collect(),
             arrived_ns: spoken.iter().map(|row| row.arrived_ns).collect(),
             packet_samples: u32::from(payload_bytes),

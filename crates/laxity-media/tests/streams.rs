@@ -4,7 +4,7 @@ use laxity_media::{
     capture::Capture,
     g711::Law,
     rtp::{self, HEADER_BYTES, Header, PACKET_BYTES},
-    speech::{LeftOut, Playable, Unplayable},
+    speech::{Codec, LeftOut, Playable, Unplayable},
     streams::{Found, Unreadable, read},
 };
 use std::net::SocketAddr;
@@ -70,7 +70,7 @@ fn a_stream_is_read_as_it_was_written() {
         playable.sequence,
         [0, 1, 2, 3, 5, 5, 9].map(|number| 65_530 + number)
     );
-    assert_eq!(playable.law, Law::Mu);
+    assert_eq!(playable.codec, Codec::G711(Law::Mu));
     assert_eq!(playable.packet_samples, 160);
     let times = [0, 1, 3, 2, 4, 5, 6].map(|at| START_NS + at * 20_000_000);
     assert_eq!(playable.arrived_ns, times);
@@ -92,9 +92,15 @@ fn streams_are_told_apart_by_their_source_and_addresses() {
     let laws: Vec<_> = found
         .streams
         .iter()
-        .map(|stream| (stream.ssrc, stream.playable().unwrap().law))
+        .map(|stream| (stream.ssrc, stream.playable().unwrap().codec))
         .collect();
-    assert_eq!(laws, [(0xCAFE_BABE, Law::Mu), (7, Law::A)]);
+    assert_eq!(
+        laws,
+        [
+            (0xCAFE_BABE, Codec::G711(Law::Mu)),
+            (7, Codec::G711(Law::A)),
+        ]
+    );
 }
 
 /// Streams without G.711 go on in each other, too. A second is enough, where the square of their number
@@ -163,6 +169,22 @@ fn what_is_no_single_call_of_g711_says_why() {
         found.streams[0].playable(),
         Err(Unplayable::PayloadType(18))
     );
+}
+
+#[test]
+fn g722_has_the_timestamps_of_g711() {
+    let mut datagrams: Vec<_> = [0, 1, 3].map(|number| packet(&header(number))).into();
+    for datagram in &mut datagrams {
+        datagram[1] = datagram[1] & 0x80 | 9;
+    }
+    let found = read(&captured(&datagrams)[..]).unwrap();
+    let playable = found.streams[0].playable().unwrap();
+    assert_eq!(playable.codec, Codec::G722);
+    assert_eq!(playable.sequence, [65_530, 65_531, 65_533]);
+    assert_eq!(playable.packet_samples, 160);
+    datagrams.push(packet(&header(4)));
+    let found = read(&captured(&datagrams)[..]).unwrap();
+    assert_eq!(found.streams[0].playable(), Err(Unplayable::Change(9, 0)));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::path::Path;
 type StreamsAndTimes = (String, Vec<(Vec<u8>, Vec<u8>)>);
 
 /// The RTP streams in a capture. The JSON has `packets`, `not_udp`, `not_rtp`, `cut_packet`, and for each of `streams`
-/// a `name`, and either `law`, `packet_samples` and `left_out` or the `problem` with it. The list has the stream's
+/// a `name`, and either `codec`, `packet_samples` and `left_out` or the `problem` with it. The list has the stream's
 /// numbers, counted on, and its times of arrival, ns since 1970.
 #[pyfunction]
 pub fn rtp_streams(py: Python<'_>, path: &str) -> PyResult<StreamsAndTimes> {
@@ -32,7 +32,7 @@ pub fn rtp_streams(py: Python<'_>, path: &str) -> PyResult<StreamsAndTimes> {
                 said.push(serde_json::json!({
                     "name": name,
                     "packets": packets,
-                    "law": playable.law,
+                    "codec": playable.codec,
                     "packet_samples": playable.packet_samples,
                     "left_out": playable.left_out,
                 }));

@@ -44,7 +44,7 @@ STREAMS = 20
 PACKETS = 50
 """Packets of each stream, in a round."""
 PARTICIPANTS = 8
-"""Of a conference."""
+"""The size of a conference."""
 
 RTP_HEADER_OCTETS = 12
 RTP_VERSION_2 = 0x80
@@ -62,9 +62,9 @@ class Extent:
 
     streams: int = STREAMS
     packets: int = PACKETS
-    """Of each stream."""
+    """The number of each stream's packets."""
     participants: int = PARTICIPANTS
-    """Of a conference."""
+    """The size of a conference."""
 
     @property
     def turns(self) -> Iterator[tuple[int, int]]:
@@ -101,7 +101,7 @@ class Processing:
     """By step, the library that does it."""
     missing: tuple[Missing, ...]
     participants: int
-    """Of the conference that is mixed."""
+    """The size of the conference that is mixed."""
 
     @property
     def steps(self) -> list[Step]:
@@ -221,8 +221,8 @@ def _coded_ns(
 def calls_ns(packets: list[list[Call]]) -> tuple[Array, list[int | None]]:
     """The CPU time of each packet's calls, without that of calling; and the last call's result.
 
-    As many calls of a function that does nothing, with the same arguments, tell what calling takes.
-    The median of these is left out of each time.
+    The same number of calls of a function that does nothing, with the same arguments, tells what
+    calling takes. The median of these is left out of each time.
     """
     without_ns = int(np.median(_called_ns([_idle(calls) for calls in packets])[0]))
     taken_ns, results = _called_ns(packets)

@@ -124,7 +124,7 @@ class Frames:
 
     @staticmethod
     def of(frames_ns: Array) -> Frames:
-        """Of the CPU times of frames."""
+        """The quantiles of the CPU times of frames."""
         quantiles = np.quantile(frames_ns, QUANTILES) / FRAME_NS
         p50, p99, p999 = map(float, quantiles)
         return Frames(p50, p99, p999, float(np.mean(frames_ns > FRAME_NS)), int(frames_ns.size))

@@ -39,8 +39,8 @@ def voice(
 ) -> None:
     """What did the calls in a capture sound like?
 
-    Plays reference speech through the arrival times of each G.711 stream, and scores the result
-    with PESQ and with the E-model.
+    Plays reference speech through the arrival times of each stream of G.711 or G.722, and scores
+    the result with PESQ and with the E-model.
     """
     from laxity.voice.scored_capture import refuse_unless_new, score_capture
 

@@ -1,8 +1,8 @@
 """Voice quality: from the packets of a call to what is heard of it, and to a score.
 
 `score` takes a `Call` (which packets were sent, and when each arrived), plays the reference speech
-through it (G.711, a playout buffer, concealment of what is missing) and compares what comes out
-with what went in: PESQ. Beside it stands the E-model's rating from delay and loss.
+through it (G.711 or G.722, a playout buffer, concealment of what is missing) and compares what
+comes out with what went in: PESQ. Beside it stands the E-model's rating from delay and loss.
 """
 
 from laxity.voice.call import LOST, Call

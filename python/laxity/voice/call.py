@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from laxity.errors import InputError
 from laxity.voice.reference import SAMPLES_PER_SECOND
-from laxity.voice.spandsp import FRAME_SAMPLES_MIN, LAWS, Law
+from laxity.voice.spandsp import FRAME_SAMPLES_MIN
 
 LOST = -1
 """In place of the time of arrival of a packet that did not arrive."""
@@ -24,6 +24,10 @@ grows with its length (`crates/laxity-media/src/speech.rs` has the same for capt
 
 SAMPLE_NS = 1_000_000_000 // SAMPLES_PER_SECOND
 PACKET_NS_MIN = FRAME_SAMPLES_MIN * SAMPLE_NS
+
+Coding = Literal["mu", "a", "g722"]
+"""How speech is coded: under a law of G.711, or in G.722 at 64 kbit/s."""
+G722: Coding = "g722"
 
 Times = npt.NDArray[np.int64]
 
@@ -46,8 +50,8 @@ class Call:
     """When each arrived, on the same clock, or `LOST`."""
     packet_ns: int = 20_000_000
     """The speech in each."""
-    laws: tuple[Law, ...] = ("mu",)
-    """How it was coded on the way; two if a media server transcoded."""
+    laws: tuple[Coding, ...] = ("mu",)
+    """How it was coded on the way; two laws if a media server transcoded. G.722 stands alone."""
     is_delay_known: bool = field(default=True, kw_only=True)
     """False if the two clocks are not one: then `sent_ns` is such that the fastest packet took no
     time, and all delays are what comes on top of its delay."""
@@ -93,8 +97,13 @@ class Call:
                 "concealed",
                 f"give packets of at least {PACKET_NS_MIN / 1e6} ms",
             )
-        if not self.laws or not set(self.laws) <= set(LAWS):
-            raise InputError(f"call {self.name}: laws {self.laws}", 'they are "mu" and "a"')
+        if not self.laws or not set(self.laws) <= set(get_args(Coding)):
+            raise InputError(f"call {self.name}: laws {self.laws}", 'they are "mu", "a" and "g722"')
+        if G722 in self.laws and len(self.laws) > 1:
+            raise InputError(
+                f"call {self.name}: G.722 and another codec, one after the other",
+                'give laws=("g722",), or laws of G.711',
+            )
 
     @property
     def has_arrived(self) -> npt.NDArray[np.bool_]:

@@ -15,12 +15,12 @@ from laxity.voice.call import PACKET_NS_MIN, SAMPLE_NS, Call
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from laxity.voice.call import Times
+    from laxity.voice.call import Coding, Times
 
 
 @dataclass(frozen=True)
 class Unscored:
-    """A stream of RTP that is not one call of G.711."""
+    """A stream of RTP that is not one call of G.711 or G.722."""
 
     name: str
     packets: int
@@ -70,8 +70,8 @@ def read(path: Path) -> Capture:
     """The calls in a pcap or pcapng file.
 
     Raises:
-        InputError: it is no capture, its packets are not whole, or it has no call of G.711; it says
-            which.
+        InputError: it is no capture, its packets are not whole, or it has no call that can be
+            scored; it says which.
         OSError: it cannot be read.
     """
     # An error names the path and what it is.
@@ -95,7 +95,7 @@ def read(path: Path) -> Capture:
         besides = LeftOut(**stream["left_out"])
         if besides:
             left_out[stream["name"]] = besides
-        calls.append(_call(stream["name"], *numbers, packet_ns=packet_ns, law=stream["law"]))
+        calls.append(_call(stream["name"], *numbers, packet_ns=packet_ns, codec=stream["codec"]))
     if not found["streams"]:
         raise InputError(
             f"{path} has no RTP: of {found['packets']:,} packets {found['not_udp']:,} are not UDP "
@@ -107,7 +107,8 @@ def read(path: Path) -> Capture:
         raise InputError(
             f"{path} has no call that can be scored: stream {first.name} {first.why}"
             + (f", and {len(unscored) - 1:,} more" if len(unscored) > 1 else ""),
-            f"only streams of G.711 can be, in packets of at least {PACKET_NS_MIN / 1e6} ms",
+            "only streams of G.711 and G.722 can be, in packets of at least "
+            f"{PACKET_NS_MIN / 1e6} ms",
         )
     counts = {key: found[key] for key in ("packets", "not_udp", "not_rtp", "cut_packet")}
     return Capture(calls, unscored, **counts, left_out=left_out)
@@ -117,7 +118,7 @@ def _cut(packet: int | None) -> str:
     return "" if packet is None else f"; the file ends in the middle of packet {packet:,}"
 
 
-def _call(name: str, sequence: Times, arrived_ns: Times, *, packet_ns: int, law: str) -> Call:
+def _call(name: str, sequence: Times, arrived_ns: Times, *, packet_ns: int, codec: Coding) -> Call:
     """Sent every `packet_ns`, so early that the fastest packet took no time."""
     spoken_ns = (sequence - sequence.min()) * packet_ns
     since_ns = arrived_ns - arrived_ns.min()
@@ -128,6 +129,6 @@ def _call(name: str, sequence: Times, arrived_ns: Times, *, packet_ns: int, law:
         spoken_ns,
         since_ns - start_ns,
         packet_ns=packet_ns,
-        laws=("mu" if law == "mu" else "a",),
+        laws=(codec,),
         is_delay_known=False,
     )

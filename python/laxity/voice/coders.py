@@ -263,6 +263,9 @@ CODECS = (
 """Opus is mono speech at 16 kHz and 24 kbit/s, with the library's own complexity."""
 
 
+G722 = next(codec for codec in CODECS if codec.name == "G.722")
+
+
 def doubled(samples: Samples) -> Samples:
     """Speech at twice the rate: between each two samples one by a windowed sinc."""
     half = 16

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from laxity.errors import InputError
-from laxity.voice import e_model, spandsp
+from laxity.voice import e_model, g722, spandsp
+from laxity.voice.call import G722
 from laxity.voice.playout import BUFFER_NS, Playout, fixed
 from laxity.voice.reference import SAMPLES_PER_SECOND, reference
 from laxity.workers.processes import Processes
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from laxity.voice.call import Call
-    from laxity.voice.spandsp import Law, Samples
+    from laxity.voice.call import Call, Coding
+    from laxity.voice.spandsp import Samples
 
 TOLL_QUALITY = 4.0
 """PESQ of toll quality, and the line in its plots (soft-real-time-xen, section 4)."""
@@ -203,7 +204,7 @@ def score_calls(
     ]
 
 
-Sound = tuple[tuple["Law", ...], int, int, bytes]
+Sound = tuple[tuple["Coding", ...], int, int, bytes]
 """All that decides what is heard of a call."""
 
 
@@ -249,7 +250,10 @@ def _prepare(calls: Sequence[Call]) -> None:
     if calls:
         import pesq  # noqa: F401, PLC0415 - only scoring needs it, and the extra may be missing
     for laws in {call.laws for call in calls}:
-        _coded(laws)
+        if G722 in laws:
+            g722.reference_octets()
+        else:
+            _coded(laws)
 
 
 def audio(call: Call, playout: Playout) -> Samples:
@@ -262,16 +266,29 @@ def audio(call: Call, playout: Playout) -> Samples:
 
 def heard(call: Call, playout: Playout) -> Iterator[Samples]:
     """The same in pieces of 30 s or a packet, so that a long call takes no more memory."""
-    samples, spoken = _packet_samples(call), _coded(call.laws)
-    each = max(1, spoken.size // samples)
+    samples = _packet_samples(call)
+    each = max(1, reference().size // samples)
+    received = _received(call)
 
     def blocks() -> Iterator[tuple[Samples, npt.NDArray[np.bool_]]]:
         for first in range(0, call.packets, each):
             is_there = playout.heard[first : first + each]
             of_block = np.arange(first * samples, (first + is_there.size) * samples)
-            yield spoken.take(of_block, mode="wrap").reshape(-1, samples), is_there
+            yield received(of_block.reshape(-1, samples), is_there), is_there
 
     return (block.ravel() for block in spandsp.concealed(blocks()))
+
+
+def _received(call: Call) -> Callable[[npt.NDArray[np.int64], npt.NDArray[np.bool_]], Samples]:
+    """What a receiver decodes of packets, by the places of their octets and whether they are there.
+
+    Both codecs have an octet for each 125 us. G.711 is decoded octet by octet; G.722's decoder has
+    a memory, and goes on with the next packet that is there.
+    """
+    if G722 in call.laws:
+        return g722.Receiver().decode
+    spoken = _coded(call.laws)
+    return lambda places, _: spoken.take(places, mode="wrap")
 
 
 def _packet_samples(call: Call) -> int:
@@ -279,11 +296,12 @@ def _packet_samples(call: Call) -> int:
 
 
 @cache
-def _coded(laws: tuple[Law, ...]) -> Samples:
+def _coded(laws: tuple[Coding, ...]) -> Samples:
     """The reference speech after coding and decoding in each law, one after the other."""
     samples = reference()
     for law in laws:
-        samples = spandsp.decode(spandsp.encode(samples, law), law)
+        if law != "g722":
+            samples = spandsp.decode(spandsp.encode(samples, law), law)
     samples.setflags(write=False)
     return samples
 
