@@ -223,10 +223,20 @@ static void order(const char *orders)
         wrong("laxity-scx refuses \"%s\": %s", orders, answer);
 }
 
-/* What there is of VCPUs and parameters, to be compared. */
+/* What there is of VCPUs and parameters, to be compared: without the CPU of each, which the policy
+ * may change at any time. */
 static void take_shown(char shown[TEXT_BYTES])
 {
-    strcpy(shown, ask("show\n"));
+    char *rest, *end = shown;
+    static char answer[TEXT_BYTES];
+    strcpy(answer, ask("show\n"));
+    *end = '\0';
+    for (char *line = strtok_r(answer, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        int name = 0, parameters = 0;
+        sscanf(line, "vcpu %*s %*u %*d%n %*u%n", &name, &parameters);
+        if (parameters)
+            end += sprintf(end, "%.*s%s\n", name, line, line + parameters);
+    }
 }
 
 /* It says how the kernel let it go. */
