@@ -180,6 +180,21 @@ def test_rests_fill_the_time() -> None:
     assert all("rest" in pair or pair == ("set", "create") for pair in pairwise(kinds))
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--policy", "fifo"), "'fifo' is no policy of Laxity that runs on KVM"),
+        (("--minutes", "13"), "add --minutes 12, and repeat it with other seeds"),
+    ],
+)
+def test_what_cannot_soak_is_refused(
+    words: tuple[str, ...], message: str, laxity: Laxity, tmp_path: Path
+) -> None:
+    done = laxity("lab", "kvm", "soak", *words, "-o", tmp_path / "out", code=2)
+    assert message in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.xen
 @pytest.mark.skipif(shutil.which(machine.QEMU) is None, reason=f"there is no {machine.QEMU}")
 @pytest.mark.skipif(shutil.which("apt-get") is None, reason="kernel and compiler are Debian's")
