@@ -292,6 +292,83 @@ def test_the_buffer_is_the_obvious_receiver(drawn: Call, buffer_ms: int) -> None
     assert not (result.heard & ~deeper.heard).any(), "a deeper buffer loses nothing"
 
 
+# The adaptive buffer
+
+
+def due_ns(delays: list[int], spurts: list[int], pauses: list[int], buffer: int) -> list[int]:
+    return playout._due_ns(np.array(delays), np.array(spurts), np.array(pauses), buffer).tolist()
+
+
+def test_another_spurt_is_played_four_deviations_after_the_average() -> None:
+    memory, rest = 0.998002, 1 - 0.998002
+    deviation = memory * (memory * 60 * MS / 4)
+    average = memory * 10 * MS + rest * 90 * MS
+    deviation += rest * (90 * MS - average)
+    found = due_ns([10 * MS, 90 * MS], [0, 1], [0, 500 * MS], 60 * MS)
+    # Within a spurt nothing changes: the first has the depth that was asked for.
+    assert found == [70 * MS, pytest.approx(average + 4 * deviation, abs=1)]
+    assert due_ns([10 * MS, 90 * MS], [0, 0], [0], 60 * MS) == [70 * MS, 70 * MS]
+
+
+def test_a_pause_shrinks_to_nothing_at_most() -> None:
+    delays = [200 * MS] + [0] * 3_000
+    spurts = [0] * 3_000 + [1]
+    assert due_ns(delays, spurts, [0, 900 * MS], 60 * MS)[-1] < 100 * MS
+    assert due_ns(delays, spurts, [0, 50 * MS], 60 * MS)[-1] == 210 * MS
+
+
+def test_talk_spurts_are_those_of_the_reference_speech() -> None:
+    spurts, pauses_ns = playout._spurts(PACKET_NS, 3_000)
+    assert (np.diff(spurts) >= 0).all()
+    assert spurts[0] == 0
+    assert pauses_ns.size == spurts[-1] + 1
+    assert pauses_ns[1:].min() >= 200 * MS
+    # Somebody says a sentence every few seconds.
+    assert 10 <= spurts[1_499] <= 20
+    halves, _ = playout._spurts(PACKET_NS // 2, 3_000)
+    assert abs(int(halves[-1]) - int(spurts[1_499])) <= 2
+    begin = np.flatnonzero(np.diff(spurts)) + 1
+    packets = np.resize(reference(), 3_000 * 160).astype(float).reshape(-1, 160)
+    level_dbov = 10 * np.log10(np.mean(packets**2, axis=1) / 2**30)
+    assert (level_dbov[begin] >= -41.9).all()
+    assert (level_dbov[begin - 1] < -41.9).all()
+
+
+def test_the_adaptive_buffer_follows_a_delay_that_the_fixed_one_does_not() -> None:
+    later = np.where(np.arange(3_000) < 1_000, 0, 100 * MS)
+    slow = call(3_000, arrived_ns=call(3_000).arrived_ns + later)
+    fixed, adaptive = playout.played(slow), playout.played(slow, adaptive=True)
+    assert not fixed.heard[1_000:].any()
+    assert adaptive.heard[:1_000].all()
+    assert adaptive.heard[2_000:].all()
+    assert 0 < adaptive.late < 1_000
+    assert voice.score(slow).dead == "silent" or voice.score(slow).pesq < 2
+    assert voice.score(slow, adaptive=True).pesq > 2.5
+
+
+def test_the_adaptive_buffer_waits_less_where_little_differs() -> None:
+    calm = call(3_000)
+    fixed, adaptive = playout.played(calm), playout.played(calm, adaptive=True)
+    assert fixed.heard.all()
+    assert adaptive.heard.all()
+    assert fixed.delay_ns is not None
+    assert adaptive.delay_ns is not None
+    assert adaptive.delay_ns < fixed.delay_ns / 2
+    [one] = voice.score_calls([calm], adaptive=True)
+    assert one.delay_ns == adaptive.delay_ns
+    assert one == voice.score(calm, adaptive=True)
+    assert one.r > voice.score(calm).r
+
+
+@settings(deadline=None, max_examples=100)
+@given(calls(), st.integers(0, 100))
+def test_a_call_of_one_spurt_has_the_fixed_buffer(drawn: Call, buffer_ms: int) -> None:
+    fixed = playout.played(drawn, buffer_ms * MS)
+    adaptive = playout.played(drawn, buffer_ms * MS, adaptive=True)
+    assert (adaptive.heard == fixed.heard).all()
+    assert (adaptive.arrived == fixed.arrived).all()
+
+
 # PESQ
 
 

@@ -258,6 +258,19 @@ def test_what_is_heard_can_be_listened_to(path: Path, tmp_path: Path, laxity: La
     assert "exists already" in laxity("voice", path, "--wav", heard, code=2).stderr
 
 
+def test_an_adaptive_buffer_is_asked_for(path: Path, laxity: Laxity) -> None:
+    path.write_bytes(pcap(stream(1)))
+    assert (
+        "playout adaptive from 40 ms"
+        in laxity("voice", path, "--adaptive", "--playout", "40 ms").stdout
+    )
+    fixed, adaptive = (
+        json.loads(laxity("voice", path, "--json", *words).stdout) for words in ([], ["--adaptive"])
+    )
+    assert (fixed["adaptive"], adaptive["adaptive"]) == (False, True)
+    assert adaptive["calls"][0]["delay_ns"] < fixed["calls"][0]["delay_ns"]
+
+
 def test_options_that_make_no_sense_are_refused(path: Path, laxity: Laxity) -> None:
     path.write_bytes(pcap(stream(1)))
     assert "unknown unit" in laxity("voice", path, "--playout", "5 x", code=2).stderr

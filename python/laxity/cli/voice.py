@@ -18,6 +18,7 @@ app = typer_app()
     epilog=examples(
         "voice calls.pcap",
         "voice calls.pcapng --playout '40 ms' --one-in 4 --json",
+        "voice calls.pcap --adaptive",
         "voice calls.pcap --wav heard",
     )
 )
@@ -28,6 +29,10 @@ def voice(
     playout: Annotated[
         str, typer.Option(metavar="TIME", help="How long the playout buffer holds a packet.")
     ] = "60 ms",
+    adaptive: Annotated[
+        bool,
+        typer.Option("--adaptive", help="Let the buffer follow the delay from that depth on."),
+    ] = False,
     one_in: Annotated[
         int, typer.Option(metavar="N", min=1, help="Score every Nth call; 4 as in the papers.")
     ] = 1,
@@ -48,7 +53,7 @@ def voice(
     if wav is not None:
         refuse_unless_new(wav)
     with progress_bar("scoring") as progress:
-        result = score_capture(capture, playout_ns, one_in, progress)
+        result = score_capture(capture, playout_ns, one_in, progress, adaptive=adaptive)
     if wav is not None:
         result.write_wav(wav)
     if as_json:

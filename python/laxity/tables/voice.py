@@ -89,7 +89,8 @@ def _besides(found: LeftOut) -> str:
 def _heading(result: ScoredCapture) -> Text:
     calls = number(len(result.found.calls), "call")
     sampled = "" if result.one_in == 1 else f", one in {result.one_in} scored"
-    return heading(result.path.name, f"{calls}{sampled}, playout {time(result.playout_ns)}")
+    depth = f"playout {'adaptive from ' if result.adaptive else ''}{time(result.playout_ns)}"
+    return heading(result.path.name, f"{calls}{sampled}, {depth}")
 
 
 def _legend(result: ScoredCapture) -> Text:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+
+from laxity.voice.reference import SAMPLES_PER_SECOND, reference
 
 if TYPE_CHECKING:
     from laxity.voice.call import Call
@@ -14,6 +17,20 @@ if TYPE_CHECKING:
 BUFFER_NS = 60_000_000
 """How long the first packet waits, if nothing else is said: three packets, as usual in telephones,
 and what `laxity-media` counts a packet as late after."""
+
+MEMORY = 0.998_002
+"""The weight of what was known before in both averages of an adaptive buffer (Ramjee, Kurose,
+Towsley and Schulzrinne, *Adaptive playout mechanisms for packetized audio applications in wide-area
+networks*, INFOCOM 1994, algorithm 1)."""
+DEVIATIONS = 4
+"""Mean deviations of the delay by which speech is played later than its average (the same)."""
+
+SPEECH_DBOV = -26.0
+"""The level of the reference speech."""
+MARGIN_DB = 15.9
+"""Speech is active down to so far below its level (ITU-T P.56, method B)."""
+HANGOVER_NS = 200_000_000
+"""Shorter pauses belong to the speech around them (ITU-T P.56, method B)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,3 +76,97 @@ def fixed(call: Call, buffer_ns: int = BUFFER_NS) -> Playout:
     heard[place[arrived_ns <= due_ns]] = True
     waited_ns = int(np.mean(due_ns - call.sent_ns[rows]))
     return Playout(heard, arrived, call.packet_ns + waited_ns)
+
+
+def played(call: Call, buffer_ns: int = BUFFER_NS, *, adaptive: bool = False) -> Playout:
+    """A buffer of fixed depth, or one that adapts from that depth on."""
+    return (_adaptive if adaptive else fixed)(call, buffer_ns)
+
+
+def _adaptive(call: Call, buffer_ns: int) -> Playout:
+    """A buffer whose depth follows the network's delay, from one talk spurt to the next.
+
+    The first spurt is played as through a fixed buffer, from whose depth the averages of the delay
+    and of its deviation begin. They change with every arrival, and when the first packet of another
+    spurt arrives they set when the spurt is played: `DEVIATIONS` deviations after the average. A
+    pause grows or shrinks by that, to nothing at most. If a packet arrives more than once, the
+    first arrival counts.
+    """
+    heard = np.zeros(call.packets, np.bool_)
+    arrived = np.zeros(call.packets, np.bool_)
+    rows = np.flatnonzero(call.has_arrived)
+    if not rows.size:
+        return Playout(heard, arrived, None)
+    place = call.sequence[rows] - call.sequence.min()
+    order = np.lexsort((place, call.arrived_ns[rows]))
+    _, first = np.unique(place[order], return_index=True)
+    order = order[np.sort(first)]
+    place = place[order]
+    delay_ns = (call.arrived_ns[rows] - call.sent_ns[rows])[order]
+    spurts, pauses_ns = _spurts(call.packet_ns, call.packets)
+    due_ns = _due_ns(delay_ns, spurts[place], pauses_ns, buffer_ns)
+    arrived[place] = True
+    heard[place[delay_ns <= due_ns]] = True
+    return Playout(heard, arrived, call.packet_ns + int(np.mean(due_ns)))
+
+
+def _due_ns(
+    delays_ns: npt.NDArray[np.int64],
+    spurts: npt.NDArray[np.int64],
+    pauses_ns: npt.NDArray[np.int64],
+    buffer_ns: int,
+) -> npt.NDArray[np.int64]:
+    """How long after it was sent each packet is played; packets as they arrive, with their spurts.
+
+    `pauses_ns` has the pause before each spurt.
+    """
+    # The first spurt has the depth that was asked for.
+    average_ns, deviation_ns = float(delays_ns[0]), buffer_ns / DEVIATIONS
+    depths_ns = {int(spurts[0]): int(delays_ns[0]) + buffer_ns}
+    due_ns = np.empty(delays_ns.size, np.int64)
+    last = int(spurts[0])
+    for row, (delay_ns, spurt) in enumerate(zip(delays_ns.tolist(), spurts.tolist(), strict=True)):
+        average_ns = MEMORY * average_ns + (1 - MEMORY) * delay_ns
+        deviation_ns = MEMORY * deviation_ns + (1 - MEMORY) * abs(average_ns - delay_ns)
+        if spurt not in depths_ns:
+            depth_ns = int(average_ns + DEVIATIONS * deviation_ns)
+            # What was said before is played first.
+            paused_ns = int(pauses_ns[min(spurt, last) + 1 : max(spurt, last) + 1].sum())
+            least_ns = depths_ns[last] - paused_ns
+            depths_ns[spurt] = max(depth_ns, least_ns)
+            last = spurt
+        due_ns[row] = depths_ns[spurt]
+    return due_ns
+
+
+@lru_cache(maxsize=8)
+def _spurts(packet_ns: int, packets: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The talk spurt of each packet, counted from 0, and the pause before each spurt, ns.
+
+    The reference speech tells: a spurt begins with speech after a pause, and has the pause after
+    it, too.
+    """
+    threshold = (1 << 15) * 10 ** ((SPEECH_DBOV - MARGIN_DB) / 20)
+    active = np.flatnonzero(np.sqrt(_powers(packet_ns, packets)) >= threshold)
+    pause_packets = np.diff(active, prepend=-1) - 1
+    begins = pause_packets * packet_ns >= HANGOVER_NS
+    begins[:1] = False
+    starts = np.zeros(packets, np.int64)
+    starts[active[begins]] = 1
+    pauses_ns = np.concatenate([[0], pause_packets[begins] * packet_ns])
+    return np.cumsum(starts), pauses_ns.astype(np.int64)
+
+
+def _powers(packet_ns: int, packets: int) -> npt.NDArray[np.float64]:
+    """The mean square of the reference speech in each packet of a call.
+
+    It is computed in pieces of 30 s, so that a long call takes no more memory.
+    """
+    samples = packet_ns * SAMPLES_PER_SECOND // 1_000_000_000
+    each = max(1, reference().size // samples)
+    powers = np.empty(packets)
+    for first in range(0, packets, each):
+        piece = np.arange(first * samples, min(first + each, packets) * samples)
+        speech = reference().take(piece, mode="wrap").reshape(-1, samples).astype(np.float64)
+        powers[first : first + each] = np.mean(speech**2, axis=1)
+    return powers

@@ -15,7 +15,7 @@ import numpy as np
 from laxity.errors import InputError
 from laxity.voice import e_model, g722, spandsp
 from laxity.voice.call import G722
-from laxity.voice.playout import BUFFER_NS, Playout, fixed
+from laxity.voice.playout import BUFFER_NS, Playout, played
 from laxity.voice.reference import SAMPLES_PER_SECOND, reference
 from laxity.workers.processes import Processes
 
@@ -133,14 +133,20 @@ def _quantile(values: npt.ArrayLike, percent: float) -> float:
 
 
 def score(
-    call: Call, playout_ns: int = BUFFER_NS, sounds_like: CallQuality | None = None
+    call: Call,
+    playout_ns: int = BUFFER_NS,
+    sounds_like: CallQuality | None = None,
+    *,
+    adaptive: bool = False,
 ) -> CallQuality:
     """How good a call was, through a playout buffer of that depth; the same on every run.
+
+    An adaptive buffer begins with that depth.
 
     A call of more than 30 s is judged in parts of that length, and `pesq` and `mos_lqo` are their
     means. `sounds_like` is a call of which the very same was heard, and which has been judged.
     """
-    playout = fixed(call, playout_ns)
+    playout = played(call, playout_ns, adaptive=adaptive)
     dead = _why_dead(call, playout)
     pesq_score, mos_lqo = PESQ_DEAD, 1.0
     if sounds_like is not None:
@@ -179,6 +185,7 @@ def score_calls(
     *,
     one_in: int = 1,
     playout_ns: int = BUFFER_NS,
+    adaptive: bool = False,
     processes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[CallQuality]:
@@ -191,15 +198,17 @@ def score_calls(
     if one_in < 1:
         raise InputError(f"one call in {one_in}", "give 1 for all of them, 4 for every fourth")
     chosen = calls[::one_in]
-    sounds = [_sound(call, playout_ns) for call in chosen]
+    heard = partial(played, buffer_ns=playout_ns, adaptive=adaptive)
+    scored = partial(score, playout_ns=playout_ns, adaptive=adaptive)
+    sounds = [_sound(call, heard(call)) for call in chosen]
     first: dict[Sound, Call] = {}
     for sound, call in zip(sounds, chosen, strict=True):
         first.setdefault(sound, call)
     judged = dict(
-        zip(first, _judged(list(first.values()), playout_ns, processes, progress), strict=True)
+        zip(first, _judged(list(first.values()), scored, processes, progress), strict=True)
     )
     return [
-        judged[sound] if first[sound] is call else score(call, playout_ns, judged[sound])
+        judged[sound] if first[sound] is call else scored(call, sounds_like=judged[sound])
         for sound, call in zip(sounds, chosen, strict=True)
     ]
 
@@ -208,14 +217,14 @@ Sound = tuple[tuple["Coding", ...], int, int, bytes]
 """All that decides what is heard of a call."""
 
 
-def _sound(call: Call, playout_ns: int) -> Sound:
-    heard = sha256(fixed(call, playout_ns).heard.tobytes()).digest()
+def _sound(call: Call, playout: Playout) -> Sound:
+    heard = sha256(playout.heard.tobytes()).digest()
     return call.laws, call.packet_ns, call.packets, heard
 
 
 def _judged(
     calls: Sequence[Call],
-    playout_ns: int,
+    scored: Callable[[Call], CallQuality],
     processes: int | None,
     progress: Callable[[int, int], None] | None,
 ) -> list[CallQuality]:
@@ -224,20 +233,20 @@ def _judged(
     processes = min(processes or len(os.sched_getaffinity(0)), len(calls))
     if processes < 2:  # noqa: PLR2004 - one needs no help
         for call in calls:
-            done.append(score(call, playout_ns))
+            done.append(scored(call))
             _tell(progress, len(done), len(calls))
         return done
     # Ctrl-C does not reach them: what they do is given up here, however long a call is.
     with closing(Processes(processes)) as workers:
-        for _, qualities in workers.results(partial(_scored, playout_ns=playout_ns), calls):
+        for _, qualities in workers.results(partial(_scored, scored=scored), calls):
             for quality in qualities:
                 done.append(quality)
                 _tell(progress, len(done), len(calls))
     return done
 
 
-def _scored(calls: Sequence[Call], playout_ns: int) -> list[CallQuality]:
-    return [score(call, playout_ns) for call in calls]
+def _scored(calls: Sequence[Call], scored: Callable[[Call], CallQuality]) -> list[CallQuality]:
+    return [scored(call) for call in calls]
 
 
 def _tell(progress: Callable[[int, int], None] | None, done: int, total: int) -> None:

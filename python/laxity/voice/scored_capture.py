@@ -28,6 +28,7 @@ class ScoredCapture:
     path: Path
     found: Capture
     playout_ns: int
+    adaptive: bool
     one_in: int
     calls: list[Call]
     """Those that were scored."""
@@ -43,6 +44,7 @@ class ScoredCapture:
             "not_rtp": self.found.not_rtp,
             "cut_packet": self.found.cut_packet,
             "playout_ns": self.playout_ns,
+            "adaptive": self.adaptive,
             "one_in": self.one_in,
             "summary": asdict(quality.summary(self.qualities)),
             "calls": [asdict(call) | self._left_out(call.name) for call in self.qualities],
@@ -58,7 +60,8 @@ class ScoredCapture:
         directory.mkdir(parents=True, exist_ok=True)
         for place, call in enumerate(self.calls, 1):
             name = re.sub(r"[^0-9A-Za-z.]+", "-", call.name)
-            heard = quality.heard(call, playout.fixed(call, self.playout_ns))
+            played = playout.played(call, self.playout_ns, adaptive=self.adaptive)
+            heard = quality.heard(call, played)
             write_wav(directory / f"{place:04}-{name}.wav", heard)
 
 
@@ -73,12 +76,19 @@ def refuse_unless_new(directory: Path) -> None:
 
 
 def score_capture(
-    path: Path, playout_ns: int, one_in: int, progress: Callable[[int, int], None] | None
+    path: Path,
+    playout_ns: int,
+    one_in: int,
+    progress: Callable[[int, int], None] | None,
+    *,
+    adaptive: bool = False,
 ) -> ScoredCapture:
     """Reads and scores a capture."""
     extras.require("pesq")
     found = captures.read(path)
     qualities = quality.score_calls(
-        found.calls, one_in=one_in, playout_ns=playout_ns, progress=progress
+        found.calls, one_in=one_in, playout_ns=playout_ns, adaptive=adaptive, progress=progress
     )
-    return ScoredCapture(path, found, playout_ns, one_in, found.calls[::one_in], qualities)
+    return ScoredCapture(
+        path, found, playout_ns, adaptive, one_in, found.calls[::one_in], qualities
+    )
