@@ -9,6 +9,7 @@ import pytest
 from laxity import Host, InputError, files
 from laxity.lab import kvm_image
 from laxity.lab.errors import LabError
+from laxity.substrates.kvm import Kvm, known
 from laxity.substrates.kvm.plan import Plan
 
 if TYPE_CHECKING:
@@ -61,6 +62,17 @@ def test_a_plan_is_this_script(tmp_path: Path) -> None:
     # The start leaves each thread the periods that its work takes.
     assert made.lead_ns >= 4 * 10_000_000
     assert script.splitlines()[-1] == f"window run 1000000000 {made.lead_ns} {made.traced_mib}"
+
+
+def test_a_model_of_this_host_has_its_costs(tmp_path: Path) -> None:
+    """Unless the file has its own, or time does not repeat, or Linux's own scheduler runs."""
+    switch_ns = known.SWITCH_NS
+    ours = Host.parse(DEADLINE).resolve(["host.policy=deferrable"])
+    (added,) = Kvm().settled(tmp_path, ours)
+    assert ours.changed([added]).host["costs"]["context_switch"] == {"ns": switch_ns}
+    assert Kvm(mode="live").settled(tmp_path, ours) == []
+    assert Kvm().settled(tmp_path, ours.changed(["host.costs={}"])) == []
+    assert Kvm().settled(tmp_path, Host.parse(DEADLINE).resolve([])) == []
 
 
 def test_reclaiming_is_a_flag_of_the_thread() -> None:

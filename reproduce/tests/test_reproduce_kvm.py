@@ -11,6 +11,7 @@ import pytest
 from laxity.errors import InputError
 from laxity.lab.errors import LabError
 from laxity.policies import TABLE
+from laxity.substrates.kvm import known
 from laxity_reproduce import papers
 from laxity_reproduce.page import write_page
 from laxity_reproduce.rt_xen import kvm_costs, on_kvm
@@ -27,10 +28,15 @@ if TYPE_CHECKING:
 class Machine:
     """Runs windows as KVM would, if KVM were the simulator with further overrides."""
 
-    def __init__(self, *extra: str, costs: str = "{}", fails: str | None = None) -> None:
+    def __init__(self, *extra: str, costs: str | None = None, fails: str | None = None) -> None:
         """`fails` is the policy whose boot does."""
         self.boots: list[list[str]] = []
-        self._extra, self._fails = (*extra, f"host.costs={costs}"), fails
+        self._extra, self._costs, self._fails = extra, costs, fails
+
+    def _overrides(self, window: Window) -> list[str]:
+        """Budgets are asked for to a thousandth, which the costs of this model do not leave."""
+        costs = self._costs or ("{}" if window.name.startswith("budgets-") else known.table())
+        return [*window.overrides, *self._extra, f"host.costs={costs}"]
 
     def __call__(
         self, windows: Sequence[Window], directory: Path, say: Callable[[str], None]
@@ -45,7 +51,7 @@ class Machine:
         return {
             each.name: replace(
                 each.host.run(
-                    set=[*each.overrides, *self._extra],
+                    set=self._overrides(each),
                     trace=directory / f"{each.name}.laxtrace",
                 ),
                 substrate="kvm",

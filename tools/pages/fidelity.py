@@ -115,10 +115,10 @@ are many later ones. Xen wakes the guests whose timers end at one instant one af
 8 us apart, in an order that changes from one instant to another, with the timers' queue. The
 simulator takes the order of the file, and under credit and scheduler S that of the first wakes.
 There VCPUs queue in the order in which they wake, so that each such order decides who runs first,
-and how long the others wait. Traced under `s-a` with seed 42, at 160 ms: two guests wake 3 us apart,
-and Xen decides 6 us after the second. The simulator has them 4 us apart, and decides after the first
-as well. Under `sedf` with seed 23 two guests with equal deadlines wake at 20 ms in another order
-than that of the file.
+and how long the others wait. Traced under `s-a` with seed 42, at 160 ms: two guests wake 3 us
+apart, and Xen decides 6 us after the second. The simulator has them 4 us apart, and decides after
+the first as well. Under `sedf` with seed 23 two guests with equal deadlines wake at 20 ms in
+another order than that of the file.
 
 A guest that was awake shortly before the run has credits from then under scheduler S, of which the
 simulator knows nothing. Of the hosts here that is one: under `s-allc` with seed 64 a guest has

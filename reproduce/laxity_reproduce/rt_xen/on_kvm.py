@@ -20,6 +20,7 @@ from laxity.lab.errors import LabError
 from laxity.policies import TABLE
 from laxity.progress import silent
 from laxity.substrates.kvm import boot as kvm
+from laxity.substrates.kvm import known
 
 from laxity_reproduce import published
 from laxity_reproduce.reproduction import Experiment, Reproduction, Row, shown, verdict
@@ -82,7 +83,8 @@ BUDGETS_METHOD = (
 BESIDE_METHOD = (
     "Hosts, task sets and loads are those of the same experiment on [Xen](xen.md), which"
     " explains them. Values are the miss ratios of domains 1 to 5 in percent. The simulator runs"
-    " the same host without costs. A row is reproduced if every domain's ratio on KVM is within"
+    f" the same host, in which a switch costs {known.SWITCH_NS // 1000} us, fitted on other hosts"
+    " (`tools/fit/switches.py`). A row is reproduced if every domain's ratio on KVM is within"
     f" {CLOSE_POINTS:g} points of the simulator's, and the same VCPU runs in both for at least"
     f" {100 * SAME_RATIO_MIN:g} % of the time. The costs of this slow emulated machine say"
     " nothing about those of hardware."
@@ -224,7 +226,7 @@ def _profile(
 
 def _beside(each: Window, run: Run, directory: Path) -> Compared:
     trace = directory / f"{each.name}.sim.laxtrace"
-    sim = each.host.run(set=[*each.overrides, "host.costs={}"], trace=trace)
+    sim = each.host.run(set=[*each.overrides, f"host.costs={known.table()}"], trace=trace)
     with core_errors():
         agreement: Agreement = json.loads(_core.agreement(str(trace), str(run.trace)))
     trace.unlink()

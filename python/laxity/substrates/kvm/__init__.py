@@ -84,5 +84,12 @@ class Kvm(Substrate):
             shutil.move(str(run.trace), trace)
         return replace(run, trace=trace)
 
+    def settled(self, keep: Path, host: Resolved) -> list[str]:
+        """See Substrate: what is known of the machine that repeats to the byte."""
+        del keep
+        from laxity.substrates.kvm import known
+
+        return known.costs(host) if self.repeatable else []
+
 
 SUBSTRATE = Kvm
