@@ -402,15 +402,13 @@ static void pause_or_resume(struct thing *thing, bool pause)
         thing->ends_ns = now_ns();
 }
 
-/* A thread that sleeps stays the policy's until it wakes: a pause wakes it. */
-static void leave(struct thing *thing, pid_t thread)
+/* A thread that sleeps stays the policy's until it wakes, at the end of its run at the latest. */
+static void leave(pid_t thread)
 {
     static char shown[TEXT_BYTES];
     char number[32];
     snprintf(number, sizeof number, " %d ", thread);
     be_scheduled(thread, SCHED_OTHER);
-    pause_or_resume(thing, true);
-    pause_or_resume(thing, false);
     for (int64_t end_ns = now_ns() + PATIENCE_NS; now_ns() < end_ns; sleep_ns(LOOK_NS)) {
         take_shown(shown);
         if (!strstr(shown, number))
@@ -501,7 +499,7 @@ static bool do_to(const char *operation, char *words[], unsigned count)
     else if (!strcmp(operation, "pin") && count > 2)
         pin(thread, words[2]);
     else if (!strcmp(operation, "leave") && count > 1)
-        leave(thing, thread);
+        leave(thread);
     else if (!strcmp(operation, "join") && count > 2) {
         join(thing, vcpu, words[2]);
         be_scheduled(thread, POLICY_EXT);
