@@ -92,8 +92,8 @@ TABLE_HEAD = """
 APART_TEXT = """
 ## Tasks that are released apart
 
-The first job of each task is released at a time of its own, within the task's period. Of each host
-with a window outside the first turn was traced that differs:
+The first job of each task is released at a time of its own, within the task's period. In each host
+with a window outside, the first turn that differs was traced:
 
 - `credit` with seed 22 and `s-aill` with seed 12: a guest takes one tick more than it needs (at
   207.5 and 308.9 ms), which sends the VCPU that runs to the end of its queue. Linux does so about
@@ -121,8 +121,7 @@ the first as well. Under `sedf` with seed 23 two guests with equal deadlines wak
 another order than that of the file.
 
 A guest that was awake shortly before the run has credits from then under scheduler S, of which the
-simulator knows nothing. Of the hosts here that is one: under `s-allc` with seed 64 a guest has
-18.9 ms.
+simulator knows nothing. One host here has such a guest: `s-allc` with seed 64, 18.9 ms.
 """
 
 OVER_TEXT = """

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from laxity.resolved import Resolved
 
 SWITCH_NS = 50_000
-"""What a CPU takes to go over to another VCPU under a policy of Laxity's, with the guest's way back to
-its work (tools/fit/switches.py)."""
+"""What a CPU takes to go over to another VCPU under a policy of Laxity's, with the guest's way back
+to its work (tools/fit/switches.py)."""
 
 
 def table(switch_ns: int = SWITCH_NS) -> str:
