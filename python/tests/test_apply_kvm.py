@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -171,17 +170,6 @@ python3 -B /plan/drive.py
 """
 
 
-@dataclass(frozen=True)
-class WithLibvirt(KvmMachine):
-    """A host that has libvirt and Python, too."""
-
-    beside: bytes = b""
-
-    def contents(self) -> dict[str, bytes]:
-        found = super().contents()
-        return {**found, "programs": found["programs"] + self.beside}
-
-
 def wanted(policy: str) -> Wanted:
     """What `ask` makes of a host that looks as the emulated one should."""
     guests = [
@@ -239,7 +227,7 @@ def test_apply_on_a_real_kernel(tmp_path: Path) -> None:
     beside = cpio.archive([*libvirt_host.entries(), cpio.directory("scheduler"), *files])
     image = kvm_image.build(print)
     kvm_image.programs(print)
-    made = WithLibvirt(image, plan, memory_mib=1536, beside=beside)
+    made = KvmMachine(image, plan, memory_mib=1536, beside=beside)
     told = json.loads((made.run(tmp_path / "out", print) / "told.json").read_text())
 
     seen = {guest["name"]: guest for guest in told["seen"]["guests"]}

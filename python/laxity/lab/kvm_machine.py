@@ -49,8 +49,8 @@ class KvmMachine(Machine):
     memory_mib: int = 512
     schedulers: Schedulers | None = None
     """What can schedule VCPUs in place of Linux's own schedulers."""
-    beside: tuple[Path, ...] = ()
-    """Programs that the host has besides."""
+    beside: bytes = b""
+    """An archive of what else the host's root has."""
     arguments: str = ""
     """On the kernel's command line, behind those that the lab needs."""
 
@@ -67,9 +67,7 @@ class KvmMachine(Machine):
         if self.schedulers is not None:
             contents["schedulers"] = self.schedulers.archive()
         if self.beside:
-            contents["beside"] = cpio.archive(
-                [cpio.file(f"laxity/{path.name}", path, executable=True) for path in self.beside]
-            )
+            contents["beside"] = self.beside
         return contents
 
     def fill(self, directory: Path, contents: Mapping[str, bytes]) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from laxity import _core, tracefile
-from laxity.lab import fingerprint, kvm_image, kvm_policies
+from laxity.lab import cpio, fingerprint, kvm_image, kvm_policies
 from laxity.lab.errors import LabError
 from laxity.lab.files import CONSOLE, RESULTS, SCRIPT
 from laxity.lab.kvm_machine import KvmMachine
@@ -428,7 +428,8 @@ def soak(
     """
     policy = TABLE[policy_name]
     image = kvm_image.build(say)
-    programs = kvm_image.programs(say)
+    soak = kvm_image.programs(say) / "laxity-soak"
+    program = cpio.file("laxity/laxity-soak", soak, executable=True)
     schedulers = kvm_policies.build([policy], say)
     seconds = round(minutes * SECONDS_A_MINUTE)
     say(f"soaking {policy.name} for {minutes:g} minutes, seed {seed}")
@@ -440,7 +441,7 @@ def soak(
             Path(temporary),
             memory_mib=MEMORY_MIB,
             schedulers=schedulers,
-            beside=(programs / "laxity-soak",),
+            beside=cpio.archive([program]),
             arguments=ARGUMENTS,
             mode=mode,
             cpus=CPUS,
