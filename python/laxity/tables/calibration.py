@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 def calibration_table(found: Calibration) -> RenderableType:
     """A row for each step, and for each thing that a media server can do."""
     steps = plain_table(
-        Column("step"), *right(*QUANTILES), Column("measured by"), *right("packets")
+        Column("step", no_wrap=True),
+        *right(*QUANTILES),
+        Column("measured by"),
+        *right("packets"),
     )
     for step in found.steps:
         steps.add_row(step.name, *_times(step), step.measured_by, f"{step.packets:,}")
