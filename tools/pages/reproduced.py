@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
 
 PAPERS = {
-    "EMSOFT 2011": ("rt-xen", "xen"),
+    "EMSOFT 2011": ("rt-xen", "xen", "kvm"),
     "IPTComm 2009": ("telephony",),
     "VEE 2010": ("soft-real-time",),
     "CCNC 2012": ("bandwidth", "bandwidth-linux", "bandwidth-xen"),
@@ -33,7 +33,12 @@ TITLE = re.compile(
 )
 """The title of a page."""
 
-SUBSTRATES = {None: "simulator", "Xen": "real Xen", "Linux": "real packets"}
+SUBSTRATES = {
+    None: "simulator",
+    "Xen": "real Xen",
+    "KVM": "emulated KVM",
+    "Linux": "real packets",
+}
 """What a page's experiments ran on, by the end of its title."""
 
 BEGIN, END = "<!-- reproduced: begin -->\n", "<!-- reproduced: end -->"
