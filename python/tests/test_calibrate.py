@@ -263,7 +263,7 @@ def test_packets_of_a_conference_come_together() -> None:
     together = Service("together", (np.array([100_000]),), together=20).frames(0.5)
     assert alone.over < 0.001
     assert together.over == pytest.approx(
-        # There are 5 conferences of 2 ms each; three or more in a frame are too many.
+        # A conference takes 2 ms: of the five, three or more in one frame are too many.
         sum(comb(5, many) * 3 ** (5 - many) for many in range(3, 6)) / 4**5,
         rel=0.2,
     )

@@ -9,14 +9,11 @@ The cost with which the CPU runs the same VCPU for most of the time goes by hand
 
 from __future__ import annotations
 
-import json
 import shutil
-import statistics
 import sys
 from pathlib import Path
 
-from laxity import _core
-from laxity.substrates import of
+import agreement
 from laxity.substrates.kvm import known
 from laxity.substrates.kvm.boot import boot_all
 
@@ -36,20 +33,13 @@ def main() -> None:
     shutil.rmtree(OUTPUT, ignore_errors=True)
     OUTPUT.mkdir(parents=True)
     runs = boot_all(hosts, "repeatable", OUTPUT, lambda line: print(line, file=sys.stderr))
-    trace = OUTPUT / "sim.laxtrace"
-    found: dict[int, float] = {}
-    for switch_ns in range(0, SWITCH_NS_MAX + 1, STEP_NS):
-        same = []
-        for name, host in hosts.items():
-            trace.unlink(missing_ok=True)
-            with_costs = host.changed(known.costs(host, switch_ns))
-            model = of("sim").run(with_costs, trace=trace, say=lambda _: None)
-            agreement = json.loads(_core.agreement(str(model.trace), str(runs[name].trace)))
-            same.append(100 * agreement["same_ratio"])
-        found[switch_ns] = statistics.mean(same)
-        each = ", ".join(f"{percent:.1f}" for percent in same)
-        print(f"{switch_ns:6} ns {found[switch_ns]:7.2f} % ({each})")
-    print(f"best {max(found, key=lambda switch_ns: found[switch_ns])} ns")
+    agreement.print_best(
+        hosts,
+        runs,
+        range(0, SWITCH_NS_MAX + 1, STEP_NS),
+        lambda _, host, switch_ns: known.costs(host, switch_ns),
+        OUTPUT / "sim.laxtrace",
+    )
 
 
 if __name__ == "__main__":

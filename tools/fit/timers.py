@@ -12,17 +12,18 @@ by hand into `laxity.substrates.xen.known.TIMER_LATENCY_NS`. None of the hosts i
 
 from __future__ import annotations
 
-import json
-import statistics
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from laxity import _core
-from laxity.substrates import of
+import agreement
 from laxity.substrates.xen import Xen, boot, collect, known
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "pages"))
 import fidelity
+
+if TYPE_CHECKING:
+    from laxity.resolved import Resolved
 
 POLICY = "sporadic"
 SEEDS = (1001, 1002, 1003, 1004)
@@ -31,25 +32,23 @@ STEP_NS, LATENCY_NS_MAX = 250, 8_000
 OUTPUT = fidelity.ROOT / "out" / "timers"
 
 
+def overrides(name: str, host: Resolved, latency_ns: int) -> list[str]:
+    """All that is known of the lab, with timers that are so late."""
+    settled = known.settled(host, OUTPUT / f"{name}{collect.SUMMARY}")
+    return [*settled, f"host.timer-latency={latency_ns} ns"]
+
+
 def main() -> None:
     """Prints the agreement at each latency, and the best one."""
     hosts = fidelity.drawn(POLICY, SEEDS, LOAD_PERCENT, apart=True)
     runs = boot.boot(hosts, Xen().executor(), OUTPUT, lambda line: print(line, file=sys.stderr))
-    trace = OUTPUT / "sim.laxtrace"
-    found: dict[int, float] = {}
-    for latency_ns in range(0, LATENCY_NS_MAX + 1, STEP_NS):
-        same = []
-        for name, host in hosts.items():
-            settled = known.settled(host, OUTPUT / f"{name}{collect.SUMMARY}")
-            settled.append(f"host.timer-latency={latency_ns} ns")
-            trace.unlink(missing_ok=True)
-            model = of("sim").run(host.changed(settled), trace=trace, say=lambda _: None)
-            agreement = json.loads(_core.agreement(str(model.trace), str(runs[name].trace)))
-            same.append(100 * agreement["same_ratio"])
-        found[latency_ns] = statistics.mean(same)
-        each = ", ".join(f"{percent:.1f}" for percent in same)
-        print(f"{latency_ns:6} ns {found[latency_ns]:7.2f} % ({each})")
-    print(f"best {max(found, key=lambda latency_ns: found[latency_ns])} ns")
+    agreement.print_best(
+        hosts,
+        runs,
+        range(0, LATENCY_NS_MAX + 1, STEP_NS),
+        overrides,
+        OUTPUT / "sim.laxtrace",
+    )
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from laxity import _core
+import numpy as np
+from laxity import _core, tracefile
 from laxity.host import Host
 from laxity.lab import fingerprint
 from laxity.lab.files import RESULTS
@@ -65,6 +66,10 @@ TASK_PERIODS_MS = (20, 25, 40, 50, 80, 100, 200)
 APART = "-apart"
 """In names of what belongs to hosts whose tasks are released apart."""
 
+NS_A_MS = 1_000_000
+TURN_APART_NS = 300_000
+"""How far apart a turn may begin in both traces: less than a job that comes between."""
+
 MISS_POINTS = 2.0
 SAME_PERCENT = 95.0
 
@@ -93,16 +98,16 @@ APART_TEXT = """
 ## Tasks that are released apart
 
 The first job of each task is released at a time of its own, within the task's period. In each host
-with a window outside, the first turn that differs was traced:
+with a window outside, the traces were read where they first differ ([below](#each-host)):
 
-- `credit` with seed 22 and `s-aill` with seed 12: a guest takes one tick more than it needs (at
-  207.5 and 308.9 ms), which sends the VCPU that runs to the end of its queue. Linux does so about
-  once a second, and the simulator does not.
-- `s-all` with seed 62: dom0 wakes for itself for 75 us (at 293.1 ms), with the same effect.
-- `s-ab` with seed 26: a guest's tick comes while it still runs (at 42.7 ms), and in the simulator,
-  which is 40 us ahead there, after it has blocked, so that it wakes for it.
-- `sedf` with seed 23: no order differs for 556 ms. A job that is late on both is 0.4 ms later in
-  the simulator, which is more than what others lack to be in time.
+- `credit` with seed 22 and `s-aill` with seed 12: a guest takes one tick more than it needs, which
+  sends the VCPU that runs to the end of its queue. Linux does so now and then, and the simulator
+  does not.
+- `s-all` with seed 62: dom0 wakes for itself, with the same effect.
+- `s-ab` with seed 26: a guest's tick comes while it still runs, and in the simulator, which is a
+  little ahead there, after it has blocked, so that it wakes for it.
+- `sedf` with seed 23: no order differs for half a second. A job that is late on both is later in
+  the simulator, by more than what others lack to be in time.
 
 Turns that have changed once stay so until the CPU is idle, which at loads above 100 % it hardly is.
 """
@@ -115,13 +120,13 @@ are many later ones. Xen wakes the guests whose timers end at one instant one af
 8 us apart, in an order that changes from one instant to another, with the timers' queue. The
 simulator takes the order of the file, and under credit and scheduler S that of the first wakes.
 There VCPUs queue in the order in which they wake, so that each such order decides who runs first,
-and how long the others wait. Traced under `s-a` with seed 42, at 160 ms: two guests wake 3 us
-apart, and Xen decides 6 us after the second. The simulator has them 4 us apart, and decides after
-the first as well. Under `sedf` with seed 23 two guests with equal deadlines wake at 20 ms in
-another order than that of the file.
+and how long the others wait. Read in the traces of `s-a` with seed 42, where they first differ:
+two guests wake a few us apart, and Xen decides after the second. The simulator decides after the
+first as well. Under `sedf` with seed 23 two guests with equal deadlines wake in another order than
+that of the file.
 
 A guest that was awake shortly before the run has credits from then under scheduler S, of which the
-simulator knows nothing. One host here has such a guest: `s-allc` with seed 64, 18.9 ms.
+simulator knows nothing. One host here has such a guest: `s-allc` with seed 64.
 """
 
 OVER_TEXT = """
@@ -134,8 +139,12 @@ late. The simulator's timers are therefore late as well, by the 4.5 us that fit 
 EACH = """
 ## Each host
 
-| policy | seed | load | released | miss points, by domain | same VCPU |
-|---|--:|--:|---|---|--:|
+*First apart* is when the first turn begins that is another VCPU's in the other trace, or begins
+there {turn_us} us earlier or later. Both traces are in `out/fidelity-hosts` after a run, and
+`laxity trace` shows what they have at that time.
+
+| policy | seed | load | released | miss points, by domain | same VCPU | first apart, ms |
+|---|--:|--:|---|---|--:|--:|
 """
 
 
@@ -151,6 +160,27 @@ class Found:
     miss_points: list[float]
     """By domain: the miss ratio on Xen less that of the simulator."""
     same_percent: float
+    apart_ms: float | None
+    """When the first turn begins that differs; None if none does."""
+
+
+def first_apart_ms(model: Path, real: Path) -> float | None:
+    """When the first turn begins of another VCPU in one of two traces, or at another time."""
+    of_both = (_turns(model), _turns(real))
+    for ours, theirs in itertools.zip_longest(*of_both):
+        if ours is None or theirs is None:
+            return (ours or theirs)[0] / NS_A_MS
+        if ours[1] != theirs[1] or abs(ours[0] - theirs[0]) > TURN_APART_NS:
+            return min(ours[0], theirs[0]) / NS_A_MS
+    return None
+
+
+def _turns(trace: Path) -> list[tuple[int, int]]:
+    """When each turn begins, ns, and whose it is: the number of a domain. Hosts have one CPU."""
+    records = tracefile.records(trace)
+    runs = records[records["kind"] == tracefile.number_of("run")]
+    begins = np.flatnonzero(np.diff(runs["domain"].astype(np.int64), prepend=-1))
+    return [(int(run["time_ns"]), int(run["domain"])) for run in runs[begins]]
 
 
 def shares(draw: random.Random, count: int) -> list[float]:
@@ -274,6 +304,7 @@ def run(policy: str, seeds: list[int], *, apart: bool = False, again: bool = Fal
                 for ours, theirs in zip(model.domains, real.domains, strict=True)
             ],
             100 * agreement["same_ratio"],
+            first_apart_ms(Path(str(model.trace)), Path(str(real.trace))),
         )
         kept(policy, seed, apart=apart).write_text(json.dumps(asdict(found)))
         print(found, file=sys.stderr)
@@ -317,12 +348,13 @@ def page(found: list[Found]) -> str:
     parts = [head]
     for apart, words in ((True, APART_TEXT), (False, TOGETHER_TEXT)):
         parts += [words, table([one for one in found if one.apart == apart])]
-    parts += [OVER_TEXT, EACH]
+    parts += [OVER_TEXT, EACH.format(turn_us=TURN_APART_NS // 1000)]
     for one in found:
         points = ", ".join(f"{value:+.1f}" for value in one.miss_points)
         parts.append(
             f"| {one.policy} | {one.seed} | {one.load_percent:.0f} % "
-            f"| {'apart' if one.apart else 'together'} | {points} | {one.same_percent:.1f} % |\n"
+            f"| {'apart' if one.apart else 'together'} | {points} | {one.same_percent:.1f} % "
+            f"| {'-' if one.apart_ms is None else f'{one.apart_ms:.1f}'} |\n"
         )
     return "".join(parts)
 

@@ -11,8 +11,18 @@ import typer
 from laxity.cli import lab_kvm
 from laxity.cli.command import FAILED_VERDICT, typer_app
 from laxity.cli.console import say
+from laxity.cli.options import (
+    SOAK_MINUTES,
+    SOAK_SEED,
+    LabModeOption,
+    SetOption,
+    SoakMinutesOption,
+    SoakModeOption,
+    SoakSeedOption,
+)
+from laxity.cli.outputs import print_machine, refuse_file
 from laxity.errors import InputError
-from laxity.lab.modes import Mode, Variant
+from laxity.lab.modes import Variant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,9 +33,6 @@ app = typer_app("lab", "Boot the real Xen hypervisor, or Linux with KVM, in an e
 app.add_typer(lab_kvm.app)
 
 RUN = "boot"
-
-MINUTES = 10.0
-"""How long a soak lasts by default."""
 
 VariantOption = Annotated[
     Variant,
@@ -60,20 +67,8 @@ def boot(
         Path | None,
         typer.Argument(metavar="HOST", help="The host file whose policy and domains are booted."),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Change a key of the host file; may be repeated."
-        ),
-    ] = None,
-    mode: Annotated[
-        Mode,
-        typer.Option(
-            "--mode",
-            metavar="repeatable|live",
-            help="repeatable gives the same bytes every time, on one CPU; live runs in wall time.",
-        ),
-    ] = "repeatable",
+    settings: SetOption = None,
+    mode: LabModeOption = "repeatable",
     variant: VariantOption = "release",
     interactive: Annotated[
         bool,
@@ -101,8 +96,7 @@ def boot(
 
     if interactive and not sys.stdin.isatty():
         raise InputError("a shell in dom0 needs a terminal", "leave --interactive out")
-    if output.exists() and not output.is_dir():
-        raise InputError(f"{output} is not a directory", "name a new directory with -o")
+    refuse_file(output)
     plan = None
     if host is not None:
         resolved = Host.load(host).resolved(settings or ())
@@ -138,23 +132,9 @@ def boot(
 
 @app.command()
 def soak(
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="The seed of the random operations.")
-    ] = 1,
-    minutes: Annotated[
-        float,
-        typer.Option(
-            "--minutes", metavar="M", min=0, help="The length of the soak, in the machine's time."
-        ),
-    ] = MINUTES,
-    mode: Annotated[
-        Mode,
-        typer.Option(
-            "--mode",
-            metavar="repeatable|live",
-            help="repeatable gives the same bytes every time; live runs in wall time.",
-        ),
-    ] = "repeatable",
+    seed: SoakSeedOption = SOAK_SEED,
+    minutes: SoakMinutesOption = SOAK_MINUTES,
+    mode: SoakModeOption = "repeatable",
     output: Annotated[
         Path,
         typer.Option("-o", "--output", metavar="DIR", help="The directory for the console's log."),
@@ -165,15 +145,11 @@ def soak(
     Runs the hypervisor with assertions, on three CPUs with five guests. Fails if the hypervisor
     complains, a guest or VCPU stops, or a budget is not kept.
     """
-    from laxity.lab import fingerprint
     from laxity.lab import soak as soaking
 
-    if output.exists() and not output.is_dir():
-        raise InputError(f"{output} is not a directory", "name a new directory with -o")
+    refuse_file(output)
     soaking.soak(seed, minutes, mode, output, say)
-    machine = fingerprint.read(output)
-    assert machine is not None  # noqa: S101 - for the types: the machine has run
-    print(f"machine: {machine['fingerprint']}; its parts are in {output / fingerprint.FILE}")
+    print_machine(output)
     print(f"console: {output / 'console.log'}")
 
 
@@ -200,8 +176,7 @@ def remus(
     """
     from laxity.lab import remus as protecting
 
-    if output.exists() and not output.is_dir():
-        raise InputError(f"{output} is not a directory", "name a new directory with -o")
+    refuse_file(output)
     done = protecting.fail_over(mode, seed, output, say)
     print(protecting.shown(mode, done))
     print(f"consoles: {output}")

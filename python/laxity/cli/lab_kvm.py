@@ -10,15 +10,23 @@ import typer
 
 from laxity.cli.command import FAILED_VERDICT, examples, typer_app
 from laxity.cli.console import say
-from laxity.cli.options import SetOption
-from laxity.cli.outputs import temporary_directory
+from laxity.cli.options import (
+    SOAK_MINUTES,
+    SOAK_SEED,
+    LabModeOption,
+    SetOption,
+    SoakMinutesOption,
+    SoakModeOption,
+    SoakSeedOption,
+)
+from laxity.cli.outputs import print_machine, refuse_file, temporary_directory
 from laxity.errors import InputError
-from laxity.lab.modes import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from laxity.lab.kvm_machine import KvmMachine
+    from laxity.lab.modes import Mode
 
 app = typer_app("kvm", "Boot Linux with KVM in an emulated machine.")
 
@@ -62,14 +70,7 @@ def boot(
         typer.Argument(metavar="HOST", help="The host file whose plan is carried out."),
     ] = None,
     settings: SetOption = None,
-    mode: Annotated[
-        Mode,
-        typer.Option(
-            "--mode",
-            metavar="repeatable|live",
-            help="repeatable gives the same bytes every time, on one CPU; live runs in wall time.",
-        ),
-    ] = "repeatable",
+    mode: LabModeOption = "repeatable",
     interactive: Annotated[
         bool,
         typer.Option(
@@ -98,8 +99,7 @@ def boot(
         raise InputError(
             "--check-determinism needs boots that repeat", "leave --interactive and --mode out"
         )
-    if output.exists() and not output.is_dir():
-        raise InputError(f"{output} is not a directory", "name a new directory with -o")
+    refuse_file(output)
     different: list[str] = []
     with tempfile.TemporaryDirectory(prefix="laxity.") as temporary:
         machine = _machine(host, settings or (), mode, Path(temporary))
@@ -122,23 +122,9 @@ def soak(
     policy: Annotated[
         str, typer.Option("--policy", metavar="POLICY", help="The policy that schedules.")
     ] = "deferrable",
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="The seed of the random operations.")
-    ] = 1,
-    minutes: Annotated[
-        float,
-        typer.Option(
-            "--minutes", metavar="M", min=0, help="The length of the soak, in the machine's time."
-        ),
-    ] = 10.0,
-    mode: Annotated[
-        Mode,
-        typer.Option(
-            "--mode",
-            metavar="repeatable|live",
-            help="repeatable gives the same bytes every time; live runs in wall time.",
-        ),
-    ] = "repeatable",
+    seed: SoakSeedOption = SOAK_SEED,
+    minutes: SoakMinutesOption = SOAK_MINUTES,
+    mode: SoakModeOption = "repeatable",
     output: Annotated[
         Path,
         typer.Option("-o", "--output", metavar="DIR", help="The directory for logs and the trace."),
@@ -149,7 +135,6 @@ def soak(
     Runs a host of two CPUs with four guests and ordinary tasks. Fails if the kernel complains or
     takes the scheduler off, a VCPU waits for long, a guest stops, or a budget is not kept.
     """
-    from laxity.lab import fingerprint
     from laxity.policies import TABLE
     from laxity.substrates.kvm import soak as soaking
 
@@ -163,13 +148,10 @@ def soak(
             f"a soak of {minutes:g} minutes leaves more than the machine can give back",
             f"add --minutes {soaking.MINUTES_MAX:g}, and repeat it with other seeds",
         )
-    if output.exists() and not output.is_dir():
-        raise InputError(f"{output} is not a directory", "name a new directory with -o")
+    refuse_file(output)
     for sentence in soaking.soak(policy, seed, minutes, mode, output, say):
         print(sentence)
-    machine = fingerprint.read(output)
-    assert machine is not None  # noqa: S101 - for the types: the machine has run
-    print(f"machine: {machine['fingerprint']}; its parts are in {output / fingerprint.FILE}")
+    print_machine(output)
     print(f"console, trace and what was done: {output}")
 
 
@@ -207,11 +189,7 @@ def _boot_again(machine: KvmMachine, output: Path) -> list[str]:
 
 
 def _show(output: Path, results: Path) -> None:
-    from laxity.lab import fingerprint
-
     if (results / SHOWN).exists():
         print((results / SHOWN).read_text("utf-8"), end="")
-    made = fingerprint.read(output)
-    assert made is not None  # noqa: S101 - for the types: the machine has run
-    print(f"machine: {made['fingerprint']}; its parts are in {output / fingerprint.FILE}")
+    print_machine(output)
     print(f"console and results: {output}")

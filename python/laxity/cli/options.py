@@ -10,6 +10,7 @@ import typer
 
 from laxity import _core
 from laxity.errors import InputError
+from laxity.lab.modes import Mode
 
 HostArgument = Annotated[
     Path, typer.Argument(metavar="HOST", help="The host file; - is the standard input.")
@@ -62,6 +63,33 @@ PlaceOption = Annotated[
         help="The running host: local, or ssh://root@HOST for one with Xen.",
     ),
 ]
+LabModeOption = Annotated[
+    Mode,
+    typer.Option(
+        "--mode",
+        metavar="repeatable|live",
+        help="repeatable gives the same bytes every time, on one CPU; live runs in wall time.",
+    ),
+]
+SoakModeOption = Annotated[
+    Mode,
+    typer.Option(
+        "--mode",
+        metavar="repeatable|live",
+        help="repeatable gives the same bytes every time; live runs in wall time.",
+    ),
+]
+SoakSeedOption = Annotated[
+    int, typer.Option("--seed", metavar="N", min=0, help="The seed of the random operations.")
+]
+SoakMinutesOption = Annotated[
+    float,
+    typer.Option(
+        "--minutes", metavar="M", min=0, help="The length of the soak, in the machine's time."
+    ),
+]
+SOAK_SEED, SOAK_MINUTES = 1, 10.0
+"""What a soak takes unless it is told otherwise."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 OutputOption = Annotated[
     Path | None,

@@ -21,6 +21,23 @@ def directory_for(output: Path | None) -> AbstractContextManager[Path]:
     return temporary_directory() if output is None else directory.output(output)
 
 
+def refuse_file(output: Path) -> None:
+    """Raises InputError if a machine of the lab is to leave its results in a file."""
+    from laxity.errors import InputError
+
+    if output.exists() and not output.is_dir():
+        raise InputError(f"{output} is not a directory", "name a new directory with -o")
+
+
+def print_machine(output: Path) -> None:
+    """Prints which emulated machine left its results in a directory, and where its parts are."""
+    from laxity.lab import fingerprint
+
+    machine = fingerprint.read(output)
+    assert machine is not None  # noqa: S101 - for the types: the machine has run
+    print(f"machine: {machine['fingerprint']}; its parts are in {output / fingerprint.FILE}")
+
+
 def refuse_unwritable_file(path: Path, option: str) -> None:
     """Raises InputError, which names the option, if no file can be at `path`."""
     from laxity.errors import InputError

@@ -76,14 +76,6 @@ class Codec:
         """Samples of a packet."""
         return self.samples_per_second * PACKET_MS // 1000
 
-    def encode(self, coder: Coder, samples: Samples) -> Octets:
-        """A packet of samples as octets.
-
-        Raises InputError if the library refuses it.
-        """
-        octets = np.zeros(self.packet_octets or OCTETS_MAX, np.uint8)
-        return self.encoded(octets, called(coder.calls(samples, octets)))
-
     def encoded(self, octets: Octets, result: int | None) -> Octets:
         """The octets of a packet in a longer array, after the last call of its encoder."""
         if self.packet_octets is None and (result is None or result <= 0):
@@ -92,12 +84,6 @@ class Codec:
                 "install another version of it",
             )
         return octets[: self.packet_octets or result]
-
-    def decode(self, coder: Coder, octets: Octets) -> Samples:
-        """A packet of octets as samples."""
-        samples = np.zeros(self.packet_samples, np.int16)
-        called(coder.calls(octets, samples))
-        return samples
 
 
 def called(calls: list[Call]) -> int | None:
@@ -138,19 +124,20 @@ def opus() -> ctypes.CDLL:
 
     Raises InputError if it is not there.
     """
-    library = libraries.load("libopus.so.0", "libopus0", "Opus")
-    pointer, number = ctypes.c_void_p, ctypes.c_int32
-    for function, result, arguments in (
-        (library.opus_encoder_create, pointer, (number, number, number, pointer)),
-        (library.opus_encoder_destroy, None, (pointer,)),
-        (library.opus_encode, number, (pointer, pointer, number, pointer, number)),
-        (library.opus_decoder_create, pointer, (number, number, pointer)),
-        (library.opus_decoder_destroy, None, (pointer,)),
-        (library.opus_decode, number, (pointer, pointer, number, pointer, number, number)),
-    ):
-        function.restype = result
-        function.argtypes = list(arguments)
-    return library
+    pointer, number = libraries.POINTER, libraries.INT32
+    return libraries.load(
+        "libopus.so.0",
+        "libopus0",
+        "Opus",
+        {
+            "opus_encoder_create": (pointer, (number, number, number, pointer)),
+            "opus_encoder_destroy": (None, (pointer,)),
+            "opus_encode": (number, (pointer, pointer, number, pointer, number)),
+            "opus_decoder_create": (pointer, (number, number, pointer)),
+            "opus_decoder_destroy": (None, (pointer,)),
+            "opus_decode": (number, (pointer, pointer, number, pointer, number, number)),
+        },
+    )
 
 
 def _opus_encoder(samples_per_second: int) -> Coder:
@@ -186,19 +173,20 @@ def bcg729() -> ctypes.CDLL:
 
     Raises InputError if it is not there.
     """
-    library = libraries.load("libbcg729.so.0", "libbcg729-0", "G.729")
-    pointer, flag = ctypes.c_void_p, ctypes.c_uint8
-    for function, result, arguments in (
-        (library.initBcg729EncoderChannel, pointer, (flag,)),
-        (library.closeBcg729EncoderChannel, None, (pointer,)),
-        (library.bcg729Encoder, None, (pointer, pointer, pointer, pointer)),
-        (library.initBcg729DecoderChannel, pointer, ()),
-        (library.closeBcg729DecoderChannel, None, (pointer,)),
-        (library.bcg729Decoder, None, (pointer, pointer, flag, flag, flag, flag, pointer)),
-    ):
-        function.restype = result
-        function.argtypes = list(arguments)
-    return library
+    pointer, flag = libraries.POINTER, libraries.OCTET
+    return libraries.load(
+        "libbcg729.so.0",
+        "libbcg729-0",
+        "G.729",
+        {
+            "initBcg729EncoderChannel": (pointer, (flag,)),
+            "closeBcg729EncoderChannel": (None, (pointer,)),
+            "bcg729Encoder": (None, (pointer, pointer, pointer, pointer)),
+            "initBcg729DecoderChannel": (pointer, ()),
+            "closeBcg729DecoderChannel": (None, (pointer,)),
+            "bcg729Decoder": (None, (pointer, pointer, flag, flag, flag, flag, pointer)),
+        },
+    )
 
 
 def _g729_encoder() -> Coder:

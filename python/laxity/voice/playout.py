@@ -12,7 +12,12 @@ import numpy.typing as npt
 from laxity.voice.reference import SAMPLES_PER_SECOND, reference
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from laxity.voice.call import Call
+
+    Rows = npt.NDArray[np.int64]
+    """Places of the packets that arrived: in the call's arrays, or among the packets sent."""
 
 BUFFER_NS = 60_000_000
 """How long the first packet waits, if nothing else is said: three packets, as usual in telephones,
@@ -63,51 +68,54 @@ def fixed(call: Call, buffer_ns: int = BUFFER_NS) -> Playout:
     after it as it was spoken. One that arrives just then is in time. If a packet arrives more than
     once, the first arrival counts.
     """
-    heard = np.zeros(call.packets, np.bool_)
-    arrived = np.zeros(call.packets, np.bool_)
-    rows = np.flatnonzero(call.has_arrived)
-    if not rows.size:
-        return Playout(heard, arrived, None)
-    place = call.sequence[rows] - call.sequence.min()
-    arrived_ns = call.arrived_ns[rows]
-    first = np.lexsort((place, arrived_ns))[0]
-    due_ns = arrived_ns[first] + buffer_ns + (place - place[first]) * call.packet_ns
-    arrived[place] = True
-    heard[place[arrived_ns <= due_ns]] = True
-    waited_ns = int(np.mean(due_ns - call.sent_ns[rows]))
-    return Playout(heard, arrived, call.packet_ns + waited_ns)
+    return _played(call, buffer_ns, _fixed_ns)
 
 
 def played(call: Call, buffer_ns: int = BUFFER_NS, *, adaptive: bool = False) -> Playout:
-    """A buffer of fixed depth, or one that adapts from that depth on."""
-    return (_adaptive if adaptive else fixed)(call, buffer_ns)
+    """A buffer of fixed depth, or one that adapts from that depth on.
 
-
-def _adaptive(call: Call, buffer_ns: int) -> Playout:
-    """A buffer whose depth follows the network's delay, from one talk spurt to the next.
-
-    The first spurt is played as through a fixed buffer, from whose depth the averages of the delay
-    and of its deviation begin. They change with every arrival, and when the first packet of another
-    spurt arrives they set when the spurt is played: `DEVIATIONS` deviations after the average. A
-    pause grows or shrinks by that, to nothing at most. If a packet arrives more than once, the
-    first arrival counts.
+    An adaptive buffer follows the network's delay, from one talk spurt to the next. The first spurt
+    is played as through a fixed buffer, from whose depth the averages of the delay and of its
+    deviation begin. They change with every arrival, and when the first packet of another spurt
+    arrives they set when the spurt is played: `DEVIATIONS` deviations after the average. A pause
+    grows or shrinks by that, to nothing at most.
     """
+    return _played(call, buffer_ns, _adaptive_ns if adaptive else _fixed_ns)
+
+
+def _played(
+    call: Call, buffer_ns: int, due: Callable[[Call, Rows, Rows, int], npt.NDArray[np.int64]]
+) -> Playout:
+    """`due` says when each packet that arrived is played: ns after it was sent."""
     heard = np.zeros(call.packets, np.bool_)
     arrived = np.zeros(call.packets, np.bool_)
     rows = np.flatnonzero(call.has_arrived)
     if not rows.size:
         return Playout(heard, arrived, None)
     place = call.sequence[rows] - call.sequence.min()
+    due_ns = due(call, rows, place, buffer_ns)
+    arrived[place] = True
+    heard[place[call.arrived_ns[rows] - call.sent_ns[rows] <= due_ns]] = True
+    return Playout(heard, arrived, call.packet_ns + int(np.mean(due_ns)))
+
+
+def _fixed_ns(call: Call, rows: Rows, place: Rows, buffer_ns: int) -> npt.NDArray[np.int64]:
+    arrived_ns = call.arrived_ns[rows]
+    first = np.lexsort((place, arrived_ns))[0]
+    due_ns = arrived_ns[first] + buffer_ns + (place - place[first]) * call.packet_ns
+    return np.asarray(due_ns - call.sent_ns[rows])
+
+
+def _adaptive_ns(call: Call, rows: Rows, place: Rows, buffer_ns: int) -> npt.NDArray[np.int64]:
     order = np.lexsort((place, call.arrived_ns[rows]))
+    # Averages know the first arrival of each packet only.
     _, first = np.unique(place[order], return_index=True)
     order = order[np.sort(first)]
-    place = place[order]
     delay_ns = (call.arrived_ns[rows] - call.sent_ns[rows])[order]
     spurts, pauses_ns = _spurts(call.packet_ns, call.packets)
-    due_ns = _due_ns(delay_ns, spurts[place], pauses_ns, buffer_ns)
-    arrived[place] = True
-    heard[place[delay_ns <= due_ns]] = True
-    return Playout(heard, arrived, call.packet_ns + int(np.mean(due_ns)))
+    of_packet_ns = np.zeros(call.packets, np.int64)
+    of_packet_ns[place[order]] = _due_ns(delay_ns, spurts[place[order]], pauses_ns, buffer_ns)
+    return of_packet_ns[place]
 
 
 def _due_ns(

@@ -7,7 +7,6 @@ G.711 does it.
 
 from __future__ import annotations
 
-import ctypes
 from functools import cache
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from laxity.voice import libraries
 
 if TYPE_CHECKING:
+    import ctypes
     from collections.abc import Callable, Iterable, Iterator
 
 Law = Literal["mu", "a"]
@@ -43,27 +43,32 @@ def library() -> ctypes.CDLL:
 
     Raises InputError if it is not there.
     """
-    found = libraries.load(LIBRARY, "libspandsp2", "voice quality")
-    pointer, length = ctypes.c_void_p, ctypes.c_int
-    for function, result, arguments in (
-        (found.g711_init, pointer, (pointer, length)),
-        (found.g711_free, length, (pointer,)),
-        (found.g711_encode, length, (pointer, pointer, pointer, length)),
-        (found.g711_decode, length, (pointer, pointer, pointer, length)),
-        (found.g722_encode_init, pointer, (pointer, length, length)),
-        (found.g722_encode_free, length, (pointer,)),
-        (found.g722_encode, length, (pointer, pointer, pointer, length)),
-        (found.g722_decode_init, pointer, (pointer, length, length)),
-        (found.g722_decode_free, length, (pointer,)),
-        (found.g722_decode, length, (pointer, pointer, pointer, length)),
-        (found.plc_init, pointer, (pointer,)),
-        (found.plc_free, length, (pointer,)),
-        (found.plc_rx, length, (pointer, pointer, length)),
-        (found.plc_fillin, length, (pointer, pointer, length)),
-    ):
-        function.restype = result
-        function.argtypes = list(arguments)
-    return found
+    pointer, number = libraries.POINTER, libraries.INT
+    start = (pointer, (pointer, number, number))
+    end = (number, (pointer,))
+    code = (number, (pointer, pointer, pointer, number))
+    conceal = (number, (pointer, pointer, number))
+    return libraries.load(
+        LIBRARY,
+        "libspandsp2",
+        "voice quality",
+        {
+            "g711_init": (pointer, (pointer, number)),
+            "g711_free": end,
+            "g711_encode": code,
+            "g711_decode": code,
+            "g722_encode_init": start,
+            "g722_encode_free": end,
+            "g722_encode": code,
+            "g722_decode_init": start,
+            "g722_decode_free": end,
+            "g722_decode": code,
+            "plc_init": (pointer, (pointer,)),
+            "plc_free": end,
+            "plc_rx": conceal,
+            "plc_fillin": conceal,
+        },
+    )
 
 
 def encode(samples: Samples, law: Law) -> Octets:
