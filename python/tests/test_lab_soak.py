@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 def test_the_plan_names_its_guests() -> None:
     files = soaking.plan(7, 60, 5)
-    assert files["plan.sh"].startswith("laxity-soak 7 60 5 soak-1 soak-2 ")
-    guests = files["plan.sh"].partition(" 2>")[0].split()[4:]
+    watched, soaks = files["plan.sh"].splitlines()
+    assert watched.startswith("echo 1 >/proc/sys/kernel/watchdog || fail ")
+    assert soaks.startswith("laxity-soak 7 60 5 soak-1 soak-2 ")
+    guests = soaks.partition(" 2>")[0].split()[4:]
     assert {f"{name}.cfg" for name in guests} | {"plan.sh"} == set(files)
     memory = [
         int(line.removeprefix("memory = "))
