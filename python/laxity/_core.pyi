@@ -5,7 +5,6 @@ from typing import TypeAlias
 
 __version__: str
 
-LATE_NS_MAX: int
 LOST: int
 HOST_FILE_BYTES_MAX: int
 """In place of a packet's time of arrival."""
@@ -59,6 +58,7 @@ class HostFile:
         overrides: list[str],
         trace: str | None = None,
         progress: Callable[[int], None] | None = None,
+        ties: str | None = None,
     ) -> tuple[str, list[list[Times]], list[Kept]]: ...
     def trace_metadata(self, overrides: list[str], substrate: str) -> str: ...
     def result_of_jobs(

@@ -29,7 +29,6 @@ def _added(settled: list[str]) -> str:
     costs = [setting for setting in settled if setting.startswith("host.costs=")]
     late_timers = [each for each in settled if each.startswith("host.timer-latency=")]
     accounting = [each for each in settled if each.startswith("host.accounting-phase=")]
-    late = [setting for setting in settled if ".offset=" in setting and ".tasks." in setting]
     ticks = [setting for setting in settled if ".tick.cost=" in setting]
     phases = [setting for setting in settled if ".phase=" in setting]
     credits = [setting for setting in settled if ".credit=" in setting]
@@ -38,7 +37,6 @@ def _added(settled: list[str]) -> str:
         (costs, "what decisions and switches cost"),
         (late_timers, "how late timers are served"),
         (accounting, "the phase of accounting"),
-        (late, "how late guests wake for their first jobs"),
     ]
     found = [what for of, what in of_all if of]
     return ", ".join([*found, *(f"{what} of {len(of)} guests" for of, what in of_guests if of)])
@@ -91,8 +89,8 @@ def measure(
     """Runs a host on both; `directory`, a new one, gets what they leave, and the traces.
 
     A model runs after what it is compared with, and takes over what that has settled by itself,
-    such as when the ticks of guests' kernels come. Raises InputError if either refuses the host, or
-    leaves no trace.
+    such as when the ticks of guests' kernels come, and which guest wakes first at one instant.
+    Raises InputError if either refuses the host, or leaves no trace.
     """
     if a.name == b.name:
         raise InputError(
@@ -106,6 +104,7 @@ def measure(
         refuse(on, [host])
     directory.mkdir(parents=True)
     settled: list[str] = []
+    ties: Path | None = None
     runs = {}
     for on in sorted((a, b), key=lambda each: each.is_model):
         keep = directory / on.name
@@ -115,10 +114,12 @@ def measure(
             host.changed(settled) if on.is_model else host,
             trace=directory / f"{on.name}.laxtrace",
             keep=keep,
+            ties=ties,
             say=say,
             progress=progress,
         )
         settled += on.settled(keep, host)
+        ties = run.trace
         runs[on.name] = run
     first, second = runs[a.name], runs[b.name]
     with core_errors():

@@ -189,13 +189,16 @@ class Host:
         set: str | Iterable[str] = (),
         trace: str | Path | None = None,
         keep: str | Path | None = None,
+        ties: str | Path | None = None,
         say: Say = silent,
         progress: Progress | None = None,
     ) -> Run:
         """Runs the host.
 
         A trace is written to the file `trace`, if the substrate traces. `keep`, a directory that is
-        not there yet, gets all else that the substrate leaves, such as the log of a machine.
+        not there yet, gets all else that the substrate leaves, such as the log of a machine. The
+        simulator releases jobs of one instant in the order of the host file, or that in which VCPUs
+        wake for them in the trace `ties`.
         """
         place = substrates.of(on)
         host = self.resolve(overrides_of(set, policy=policy, seed=seed, duration=duration))
@@ -204,6 +207,7 @@ class Host:
             host,
             trace=None if trace is None else Path(trace),
             keep=None if keep is None else Path(keep),
+            ties=None if ties is None else Path(ties),
             say=say,
             progress=progress,
         )

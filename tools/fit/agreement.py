@@ -38,8 +38,9 @@ def print_best(
         for name, host in hosts.items():
             trace.unlink(missing_ok=True)
             changed = host.changed(overrides(name, host, value_ns))
-            model = of("sim").run(changed, trace=trace, say=lambda _: None)
-            agreement = json.loads(_core.agreement(str(model.trace), str(runs[name].trace)))
+            real = runs[name].trace
+            model = of("sim").run(changed, trace=trace, ties=real, say=lambda _: None)
+            agreement = json.loads(_core.agreement(str(model.trace), str(real)))
             same.append(100 * agreement["same_ratio"])
         found[value_ns] = statistics.mean(same)
         each = ", ".join(f"{percent:.1f}" for percent in same)

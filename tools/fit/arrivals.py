@@ -53,7 +53,10 @@ def measured_ns(policy: str) -> float:
     for name, host in hosts.items():
         settled = known.settled(host, directory / f"{name}{collect.SUMMARY}", arrival_ns=0)
         model = of("sim").run(
-            host.changed(settled), trace=directory / f"{name}.sim.laxtrace", say=lambda _: None
+            host.changed(settled),
+            trace=directory / f"{name}.sim.laxtrace",
+            ties=runs[name].trace,
+            say=lambda _: None,
         )
         of_host = json.loads(_core.agreement(str(model.trace), str(runs[name].trace)))
         longer_ns += sum(each["cpu_ns_b"] - each["cpu_ns_a"] for each in of_host["domains"])

@@ -5,7 +5,7 @@ use crate::interrupts::interruptible;
 use laxity_config::input;
 use laxity_kvmtrace::KvmRun;
 use laxity_replay::{Jobs, Summary};
-use laxity_trace::{Metadata, Record, Sink, Writer};
+use laxity_trace::{Metadata, Record, Sink, Tie, Writer};
 use laxity_xentrace::XenRun;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -146,6 +146,13 @@ pub fn agreement(py: Python<'_>, a: &str, b: &str) -> PyResult<String> {
     let agreement = interruptible(py, move || laxity_trace::agreement(reader_a, reader_b))?
         .map_err(|error| PyValueError::new_err(error.to_string()))?;
     json(&agreement)
+}
+
+/// The order in which VCPUs wake in a trace for jobs of one instant.
+pub fn ties(py: Python<'_>, trace: &str) -> PyResult<Vec<Tie>> {
+    let reader = open(trace)?;
+    interruptible(py, move || laxity_trace::ties(reader))?
+        .map_err(|error| PyValueError::new_err(format!("{trace}: {error}")))
 }
 
 /// How many decisions and context switches a trace has, and how many its schedule needs, as JSON.

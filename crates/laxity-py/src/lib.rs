@@ -243,16 +243,20 @@ impl HostFile {
 
     /// Runs the host; returns the result as JSON, the response times of each domain's and task's completed jobs, and
     /// the streams whose packets were kept. Writes a trace to a path, if one is given. Calls `progress(done_ns)` a few
-    /// times a second.
-    #[pyo3(signature = (overrides, trace=None, progress=None))]
+    /// times a second. At one instant jobs are released in the order in which VCPUs wake in the trace `ties`, if one is
+    /// given.
+    #[pyo3(signature = (overrides, trace=None, progress=None, ties=None))]
     fn run(
         &self,
         py: Python<'_>,
         overrides: Vec<String>,
         trace: Option<&str>,
         progress: Option<Py<PyAny>>,
+        ties: Option<&str>,
     ) -> PyResult<ResultAndTimes> {
-        let outcome = runs::one(py, &self.resolve(&overrides)?, trace, progress.as_ref())?;
+        let ties = ties.map_or(Ok(Vec::new()), |path| imported::ties(py, path))?;
+        let host = self.resolve(&overrides)?;
+        let outcome = runs::one(py, &host, &ties, trace, progress.as_ref())?;
         result_and_times(&outcome)
     }
 
@@ -504,7 +508,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(schemas::observation_schema, module)?)?;
     module.add_function(wrap_pyfunction!(schemas::media_schema, module)?)?;
     module.add("HOST_FILE_BYTES_MAX", laxity_config::FILE_BYTES_MAX)?;
-    module.add("LATE_NS_MAX", laxity_trace::LATE_NS_MAX)?;
     module.add("LOST", laxity_run::LOST)?;
     module.add("TIME_NS_MAX", laxity_sim::TIME_NS_MAX)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -7,7 +7,7 @@ use laxity_host::{Document, Host};
 use laxity_policy::Refused;
 use laxity_run::Outcome;
 use laxity_sim::{Estimate, Watch};
-use laxity_trace::{Off, Writer};
+use laxity_trace::{Off, Tie, Writer};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use rayon::prelude::*;
@@ -80,29 +80,30 @@ fn watched<T: Send>(
     }
 }
 
-fn untraced(host: &Host, watch: &Watch) -> Result<Outcome, Failure> {
-    match laxity_sim::run_watched(host, Off, watch) {
+fn untraced(host: &Host, ties: &[Tie], watch: &Watch) -> Result<Outcome, Failure> {
+    match laxity_sim::run_watched(host, ties, Off, watch) {
         Ok(Some((outcome, _))) => Ok(outcome),
         Ok(None) => Err(Failure::Cancelled),
         Err(refused) => Err(Failure::Refused(refused)),
     }
 }
 
-fn traced(host: &Host, path: &str, watch: &Watch) -> Result<Outcome, Failure> {
+fn traced(host: &Host, ties: &[Tie], path: &str, watch: &Watch) -> Result<Outcome, Failure> {
     let io = |error: std::io::Error| Failure::Io(format!("{path}: {error}"));
     let file = File::create(path).map_err(io)?;
     let writer = Writer::new(file, &laxity_run::metadata(host, "sim")).map_err(io)?;
-    match laxity_sim::run_watched(host, writer, watch) {
+    match laxity_sim::run_watched(host, ties, writer, watch) {
         Ok(Some((outcome, writer))) => writer.finish().map_err(io).map(|()| outcome),
         Ok(None) => Err(Failure::Cancelled),
         Err(refused) => Err(Failure::Refused(refused)),
     }
 }
 
-/// One run.
+/// One run; `ties` as [`laxity_sim::run_watched`] has them.
 pub fn one(
     py: Python<'_>,
     host: &Host,
+    ties: &[Tie],
     trace: Option<&str>,
     progress: Option<&Py<PyAny>>,
 ) -> PyResult<Outcome> {
@@ -113,8 +114,8 @@ pub fn one(
         || watch.now_ns.load(Ordering::Relaxed),
         || watch.cancelled.store(true, Ordering::Relaxed),
         || match trace {
-            Some(path) => traced(host, path, &watch),
-            None => untraced(host, &watch),
+            Some(path) => traced(host, ties, path, &watch),
+            None => untraced(host, ties, &watch),
         },
     )
 }
@@ -175,7 +176,7 @@ pub fn many<T: Send>(
                         }
                         // Resolved again rather than kept, as there may be many.
                         let host = document.host(overrides).map_err(Failure::Host)?;
-                        let outcome = untraced(&host, &Watch::default())?;
+                        let outcome = untraced(&host, &[], &Watch::default())?;
                         done.fetch_add(1, Ordering::Relaxed);
                         keep(&outcome).map_err(|error| Failure::Io(error.to_string()))
                     })

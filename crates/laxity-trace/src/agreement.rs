@@ -122,12 +122,9 @@ pub enum AgreementError {
     },
 }
 
-/// How late a substrate may wake a guest. A model that wakes the guest as late has it as the offset of its tasks.
-pub const LATE_NS_MAX: u64 = 100_000;
-
 /// Holds two traces against each other, from 0 to the end of the run. The hosts must have the same
-/// duration, CPUs, domains, VCPUs, and tasks with the same arrivals, to [`LATE_NS_MAX`], and deadlines; policy,
-/// parameters and costs may differ. Programs beside the domains, which are behind these, are left out: a CPU that runs
+/// duration, CPUs, domains, VCPUs, and tasks with the same arrivals and deadlines; policy, parameters and costs may
+/// differ. Programs beside the domains, which are behind these, are left out: a CPU that runs
 /// one is idle.
 ///
 /// # Errors
@@ -222,9 +219,7 @@ fn same_host(a: &Metadata, b: &Metadata) -> Result<(), AgreementError> {
         for (task_a, task_b) in a.tasks.iter().zip(&b.tasks) {
             same(&of("name of a task"), &task_a.name, &task_b.name)?;
             let of = |what| format!("{what} of task {}.{}", a.name, task_a.name);
-            if task_a.offset_ns.abs_diff(task_b.offset_ns) > LATE_NS_MAX {
-                same(&of("offset in ns"), task_a.offset_ns, task_b.offset_ns)?;
-            }
+            same(&of("offset in ns"), task_a.offset_ns, task_b.offset_ns)?;
             same(&of("period in ns"), task_a.period_ns, task_b.period_ns)?;
             same(
                 &of("deadline in ns"),
@@ -663,13 +658,7 @@ mod tests {
                  20000001 in the second"
                 .into())
         );
-        assert!(
-            error(|metadata| metadata.domains[0].tasks[0].offset_ns += LATE_NS_MAX as i64).is_ok()
-        );
-        assert!(
-            error(|metadata| metadata.domains[0].tasks[0].offset_ns += LATE_NS_MAX as i64 + 1)
-                .is_err()
-        );
+        assert!(error(|metadata| metadata.domains[0].tasks[0].offset_ns += 1).is_err());
         assert!(error(|metadata| metadata.cpus = 2).is_err());
         assert!(error(|metadata| metadata.duration_ns += 1).is_err());
         assert!(error(|metadata| metadata.domains[1].vcpus = 2).is_err());

@@ -48,12 +48,13 @@ mod record;
 #[cfg(test)]
 mod sample;
 pub mod text;
+mod ties;
 mod timeline;
 mod writer;
 
 pub use agreement::{
-    Agreement, AgreementError, DISAGREEMENTS_MAX, Disagreement, DomainAgreement, LATE_NS_MAX,
-    Quantiles, SHIFT_NS_MAX, TaskAgreement, agreement,
+    Agreement, AgreementError, DISAGREEMENTS_MAX, Disagreement, DomainAgreement, Quantiles,
+    SHIFT_NS_MAX, TaskAgreement, agreement,
 };
 pub use diff::{DiffError, Difference, FirstDifference, KindCount, MetadataDifference, diff};
 pub use error::TraceError;
@@ -62,5 +63,6 @@ pub use metadata::{CallsMetadata, DomainMetadata, Metadata, TaskMetadata};
 pub use needs::{Causes, MERGE_NS, Needs, needs};
 pub use reader::Reader;
 pub use record::{Kind, NONE, Place, Record, Spent, hop, hop_of, job, spent, spent_of, task_of};
+pub use ties::{Tie, ties};
 pub use timeline::{Budget, JobPoint, Occupancy, Timeline, timeline};
 pub use writer::{Off, Sink, Writer};

@@ -41,7 +41,11 @@ def measure_against(
     raw = tracefile.find(source)
     told = run_of(host, raw, directory / "told.laxtrace")
     run = model.run(
-        host, trace=directory / f"{model.name}.laxtrace", keep=None, say=say, progress=progress
+        host,
+        trace=directory / f"{model.name}.laxtrace",
+        ties=told.trace,
+        say=say,
+        progress=progress,
     )
     with core_errors():
         agreement: Agreement = json.loads(_core.agreement(str(run.trace), str(told.trace)))

@@ -71,14 +71,17 @@ class Substrate(Protocol):
         *,
         trace: Path | None = None,
         keep: Path | None = None,
+        ties: Path | None = None,
         say: Say,
         progress: Progress | None = None,
     ) -> Run:
         """Runs a host that is not refused.
 
         The trace goes to the file `trace`, where one is wanted; all else that the substrate leaves,
-        such as the log of a machine, goes to `keep`, a directory that is not there yet. Raises
-        InputError if this machine lacks something, LabError if the machine fails that runs it.
+        such as the log of a machine, goes to `keep`, a directory that is not there yet. A model
+        releases jobs of one instant in the order of the host file, or that in which VCPUs wake for
+        them in the trace `ties`; what is no model has an order of its own. Raises InputError if
+        this machine lacks something, LabError if the machine fails that runs it.
         """
         ...
 

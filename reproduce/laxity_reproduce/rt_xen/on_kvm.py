@@ -226,7 +226,8 @@ def _profile(
 
 def _beside(each: Window, run: Run, directory: Path) -> Compared:
     trace = directory / f"{each.name}.sim.laxtrace"
-    sim = each.host.run(set=[*each.overrides, f"host.costs={known.table()}"], trace=trace)
+    overrides = [*each.overrides, f"host.costs={known.table()}"]
+    sim = each.host.run(set=overrides, trace=trace, ties=run.trace)
     with core_errors():
         agreement: Agreement = json.loads(_core.agreement(str(trace), str(run.trace)))
     trace.unlink()

@@ -17,7 +17,7 @@ use laxity_run::{
     Cpu as CpuResult, DomainResult, Engine, Outcome, Overhead, Responses, RunResult, Waits,
     jobs_due, kept_jobs_max,
 };
-use laxity_trace::{Kind, NONE, Off, Record, Sink, job};
+use laxity_trace::{Kind, NONE, Off, Record, Sink, Tie, job};
 use saving::Saving;
 use state::{Agenda, Cpu, Due, NOBODY, Pending, Simulation, TICK, Task, Vcpu};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -41,21 +41,25 @@ const WATCH_INTERVAL: u32 = 1 << 15;
 /// When the policy refuses the host's settings or parameters. A host that was loaded from a file has
 /// parameters that its policy takes.
 pub fn run<S: Sink>(host: &Host, sink: S) -> Result<(Outcome, S), Refused> {
-    Ok(run_watched(host, sink, &Watch::default())?.expect("nobody cancels"))
+    Ok(run_watched(host, &[], sink, &Watch::default())?.expect("nobody cancels"))
 }
 
 /// Runs a host as [`run`] does, followed by another thread; `None` if that thread cancelled the run.
+///
+/// At one instant jobs are released in the order of the host file. At the instants of `ties`, which are in order of
+/// time, those of the VCPUs that are named there come first, in that order.
 ///
 /// # Errors
 /// As [`run`].
 pub fn run_watched<S: Sink>(
     host: &Host,
+    ties: &[Tie],
     mut sink: S,
     watch: &Watch,
 ) -> Result<Option<(Outcome, S)>, Refused> {
     let mut record = |record| sink.record(record);
     let records = S::ENABLED.then_some(&mut record as &mut dyn FnMut(Record));
-    let outcome = run_telling(host, records, watch)?;
+    let outcome = run_telling(host, ties, records, watch)?;
     Ok(outcome.map(|outcome| (outcome, sink)))
 }
 
@@ -63,12 +67,13 @@ pub fn run_watched<S: Sink>(
 /// for one that does not, and not once more in each crate that has a sink of its own.
 fn run_telling(
     host: &Host,
+    ties: &[Tie],
     records: Option<&mut dyn FnMut(Record)>,
     watch: &Watch,
 ) -> Result<Option<Outcome>, Refused> {
     match records {
-        Some(records) => run_into(host, Told(records), watch),
-        None => run_into(host, Off, watch),
+        Some(records) => run_into(host, ties, Told(records), watch),
+        None => run_into(host, ties, Off, watch),
     }
 }
 
@@ -84,31 +89,46 @@ impl Sink for Told<'_> {
     }
 }
 
-fn run_into<S: Sink>(host: &Host, sink: S, watch: &Watch) -> Result<Option<Outcome>, Refused> {
+fn run_into<S: Sink>(
+    host: &Host,
+    ties: &[Tie],
+    sink: S,
+    watch: &Watch,
+) -> Result<Option<Outcome>, Refused> {
     let started = Instant::now();
     match &host.network {
         Some(network) => {
             let network = Network::new(host, network);
-            run_with(host, (Bursts::new(host), network), sink, watch, started)
+            run_with(
+                host,
+                ties,
+                (Bursts::new(host), network),
+                sink,
+                watch,
+                started,
+            )
         }
-        None if Bursts::are_in(host) => run_with(host, Bursts::new(host), sink, watch, started),
-        None => run_with(host, (), sink, watch, started),
+        None if Bursts::are_in(host) => {
+            run_with(host, ties, Bursts::new(host), sink, watch, started)
+        }
+        None => run_with(host, ties, (), sink, watch, started),
     }
 }
 
 fn run_with<W: Workloads, S: Sink>(
     host: &Host,
+    ties: &[Tie],
     workloads: W,
     sink: S,
     watch: &Watch,
     started: Instant,
 ) -> Result<Option<Outcome>, Refused> {
-    let mut simulation = Simulation::new(host, workloads, sink)?;
+    let mut simulation = Simulation::new(host, ties, workloads, sink)?;
     Ok(simulation.run(watch).then(|| simulation.finish(started)))
 }
 
 impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
-    fn new(host: &'host Host, workloads: W, sink: S) -> Result<Self, Refused> {
+    fn new(host: &'host Host, ties: &'host [Tie], workloads: W, sink: S) -> Result<Self, Refused> {
         let mut policy = Instance::new(host.policy, &host.settings, host.cpus)?;
         policy.set_tracing(S::ENABLED);
         let policy_listens = laxity_policy::listens(host.policy);
@@ -117,6 +137,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
         let ticking = host.domains.iter().filter(|domain| domain.tick.is_some());
         let mut simulation = Simulation {
             host,
+            ties,
             policy,
             policy_listens,
             agenda: Agenda::new(cpus, tasks, ticking.count()),
@@ -267,7 +288,12 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
     fn serve(&mut self, now: i64) -> bool {
         if let Some(cpu) = self.agenda.completions.due(now) {
             self.complete(cpu as u32, now);
-        } else if let Some(slot) = self.agenda.arrivals.due(now) {
+        } else if let Some(first) = self.agenda.arrivals.due(now) {
+            let slot = if self.ties.is_empty() {
+                first
+            } else {
+                self.first_of_tie(first, now)
+            };
             if slot < self.tasks.len() {
                 self.arrive(slot, now);
             } else {
@@ -295,6 +321,25 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
         }
         self.events += 1;
         true
+    }
+
+    /// The slot of the arrivals that are due that comes first; `first` does if no tie says otherwise.
+    #[cold]
+    fn first_of_tie(&mut self, first: usize, now: i64) -> usize {
+        let passed = self.ties.iter().take_while(|tie| tie.time_ns < now).count();
+        self.ties = &self.ties[passed..];
+        let Some(tie) = self.ties.first().filter(|tie| tie.time_ns == now) else {
+            return first;
+        };
+        let place = |task: &usize| {
+            let vcpu = &self.vcpus[self.tasks[*task].vcpu as usize];
+            let named = (vcpu.domain, vcpu.id);
+            (tie.vcpus.iter().position(|&each| each == named)).unwrap_or(tie.vcpus.len())
+        };
+        (0..self.tasks.len())
+            .filter(|&task| self.agenda.arrivals.at(task) <= now)
+            .min_by_key(place)
+            .unwrap_or(first)
     }
 
     /// Gives the running VCPU the work that it has done up to now.

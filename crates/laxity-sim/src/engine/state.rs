@@ -8,6 +8,7 @@ use crate::timers::Timers;
 use laxity_host::{Host, Tick};
 use laxity_policy::Instance;
 use laxity_run::{Responses, Waits};
+use laxity_trace::Tie;
 use rand_pcg::Pcg32;
 use std::ops::Range;
 
@@ -172,6 +173,8 @@ impl Agenda {
 
 pub struct Simulation<'host, W, S> {
     pub host: &'host Host,
+    /// Instants to come whose releases have an order of their own.
+    pub ties: &'host [Tie],
     pub policy: Instance,
     /// Whether it makes something of the deadlines that guests tell.
     pub policy_listens: bool,

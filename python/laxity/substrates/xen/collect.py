@@ -64,8 +64,6 @@ class RunSummary(Summary):
     accounting_phase_ns: int | None
     """When credits are distributed, below the time between two distributions; None where the
     scheduler told of none."""
-    begin_late_ns: list[int]
-    """How late each domain woke for its first job; empty where that orders no queue."""
 
 
 def run(
@@ -112,7 +110,6 @@ def run(
             **of_buffers,
             "ticks": ticks,
             "accounting_phase_ns": _accounting_phase_ns(host.host, trace),
-            "begin_late_ns": _begin_late_ns(host.host, trace),
         }
         # Xen's trace has them if the events that it records are those that carry them.
         is_cost_measured = bool(summary["decision_ns"])
@@ -165,42 +162,17 @@ def _accounting_phase_ns(host: ResolvedHost, trace: Path) -> int | None:
     return (from_ns + int(((times_ns - from_ns) % accounting_ns).min())) % accounting_ns
 
 
-def _begin_late_ns(host: ResolvedHost, trace: Path) -> list[int]:
-    """How late each domain woke for its first job, from a trace; 0 where it did not.
-
-    Xen wakes the guests whose timers end at one instant one after the other, in an order that the
-    timers' queue has. Where VCPUs of a class wait first in, first out, that is the order of turns.
-    A guest that wakes later than `LATE_NS_MAX` wakes for something else.
-    """
-    if not TABLE[host["policy"]].uses("accounting-phase"):
-        return []
-    records = tracefile.records(trace)
-    wakes = records[records["kind"] == tracefile.number_of("wake")]
-    found = []
-    for number, domain in enumerate(host["domains"]):
-        first_ns = min((task["offset_ns"] for task in domain["tasks"]), default=0)
-        late_ns = wakes["time_ns"][wakes["domain"] == number] - first_ns
-        late_ns = late_ns[(late_ns >= 0) & (late_ns <= _core.LATE_NS_MAX)]
-        found.append(int(late_ns.min()) if domain["tasks"] and len(late_ns) else 0)
-    return found
-
-
 def begun(host: ResolvedHost, summary: Path) -> list[str]:
     """Overrides of a resolved host: how its VCPUs stood when the run began, from its summary.
 
-    That is how late each domain woke for its first job, the phase of accounting, and the phase of
-    periods or the credits, where the policy has them. Each of the latter is that of the domain's
-    first VCPU. A domain of which the scheduler told nothing gets none.
+    That is the phase of accounting, and the phase of periods or the credits, where the policy has
+    them. Each of the latter is that of the domain's first VCPU. A domain of which the scheduler
+    told nothing gets none.
     """
     told: RunSummary = json.loads(summary.read_text("utf-8"))
     policy, found = TABLE[host["policy"]], []
-    if policy.uses("accounting-phase"):
-        if (phase_ns := told["accounting_phase_ns"]) is not None:
-            found.append(f"host.accounting-phase={phase_ns} ns")
-        for domain, late_ns in zip(host["domains"], told["begin_late_ns"], strict=True):
-            for task in domain["tasks"] if late_ns else []:
-                offset_ns = task["offset_ns"] + late_ns
-                found.append(f"domain.{domain['name']}.tasks.{task['name']}.offset={offset_ns} ns")
+    if policy.uses("accounting-phase") and (phase_ns := told["accounting_phase_ns"]) is not None:
+        found.append(f"host.accounting-phase={phase_ns} ns")
     for number, domain in enumerate(host["domains"]):
         if policy.uses("phase") and (deadline_ns := told["deadlines_ns"][number][0]) is not None:
             phase_ns = deadline_ns % domain["parameters"]["period_ns"]
