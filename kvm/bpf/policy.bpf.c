@@ -305,13 +305,31 @@ uint64_t policy_account(uint64_t instance, int64_t now)
     return 0;
 }
 
-/* The thread that should run; 0: none. No other CPU may have it until it is saved. */
+/* No other CPU may have the VCPU until it is saved. Returns its thread. */
+static inline uint64_t take(struct laxity_vcpu *vcpu)
+{
+    vcpu->on_cpu = true;
+    return scx_owner_of(vcpu)->thread;
+}
+
+/* The thread that should run; 0: none. */
 uint64_t policy_schedule(uint64_t instance, uint64_t cpu, int64_t now)
 {
     uint64_t vcpu = policy_decide(instance, cpu, now);
 
-    if (!vcpu)
+    return vcpu ? take(vcpu_at(vcpu)) : 0;
+}
+
+/* The thread of the VCPU that a decision is in force for; 0: the CPU is to decide. A policy may
+ * decide otherwise if it is asked before it asked to be. */
+uint64_t policy_goes_on(uint64_t instance, uint64_t cpu, int64_t now)
+{
+    struct scx_requests *requests = scx_requests_of(instance_at(instance));
+    struct laxity_vcpu *current = cpu_of(instance, cpu)->current;
+
+    if (!current || !current->runnable || requests->kicked & SCX_BIT(cpu) ||
+        requests->cpu[cpu].until_ns <= now)
         return 0;
-    vcpu_at(vcpu)->on_cpu = true;
-    return scx_owner_of(vcpu_at(vcpu))->thread;
+    requests->changed |= SCX_BIT(cpu);
+    return take(current);
 }

@@ -5,7 +5,8 @@
  * Threads of VCPUs, which the loader names beforehand (`threads`), are the policy's as soon as they
  * ask for SCHED_EXT, until they ask for another class or exit. A VCPU's thread that is ready is in
  * no queue of the kernel's: the policy's are the only ones. `dispatch` asks the policy who runs,
- * and hands that thread to its CPU for as long as it takes; a timer, or a wake-up, takes it off.
+ * if its last decision is in force no more, and hands that thread to its CPU for as long as it
+ * takes; a timer, or a wake-up, takes it off.
  *
  * All other tasks of the kernel's ordinary classes are here, too, threads of its own among them.
  * They wait in one queue (OTHERS) by a virtual time, which passes for a task that runs in inverse
@@ -128,6 +129,7 @@ uint64_t policy_tell(uint64_t instance, uint64_t vcpu, int64_t deadline_ns, int6
 uint64_t policy_timer(uint64_t instance, uint64_t cpu, int64_t now);
 uint64_t policy_account(uint64_t instance, int64_t now);
 uint64_t policy_schedule(uint64_t instance, uint64_t cpu, int64_t now);
+uint64_t policy_goes_on(uint64_t instance, uint64_t cpu, int64_t now);
 
 /* The verifier lets a program use the arena that it mentions. */
 #define USES_ARENA() __asm__ volatile("" : : "r"(&arena))
@@ -601,9 +603,12 @@ void BPF_PROG(on_dispatch, int32_t number, struct task_struct *previous)
     if (requests->cpu[cpu].timer_ns <= now)
         policy_timer(state.instance, cpu, now);
     before = policy_current(state.instance, cpu);
-    thread = (int)policy_schedule(state.instance, cpu, now);
+    thread = (int)policy_goes_on(state.instance, cpu, now);
+    if (!thread) {
+        thread = (int)policy_schedule(state.instance, cpu, now);
+        state.decisions++;
+    }
     chosen = policy_current(state.instance, cpu);
-    state.decisions++;
     requests->cpu[cpu].leaving = before != chosen ? before : 0;
     requests->cpu[cpu].decided_ns = requests->cpu[cpu].ended_ns ? requests->cpu[cpu].ended_ns : now;
     requests->cpu[cpu].ended_ns = 0;

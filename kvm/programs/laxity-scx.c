@@ -15,7 +15,8 @@
  *                                 policy says; 10 s at most, and if nobody says otherwise; comes
  *                                 before `schedule`
  *   schedule                      from now on; says "state scheduling"
- *   phase START KHZ               all periods begin at START ns of the TSC's clock
+ *   phase START KHZ               all periods begin at START ns of the TSC's clock, and accounting
+ *                                 has its phase from there
  *   set NAME KEY=VALUE...         changes parameters of a domain and of its VCPUs
  *   set NAME/NUMBER KEY=VALUE...  those of a VCPU
  *   show                          a line for each VCPU: vcpu NAME NUMBER THREAD CPU KEY=VALUE...
@@ -77,6 +78,8 @@ static size_t domain_count;
 static struct named_vcpu vcpus[VCPUS_MAX];
 static size_t vcpu_count;
 static struct laxity_parameters *scratch; /* in the arena, for calls */
+static struct laxity_settings *changed;   /* the same */
+static int64_t accounting_phase_ns;       /* of the settings that were given */
 static struct bpf_link *attached;         /* NULL: it does not schedule yet */
 static struct bpf_link *listening;        /* NULL: guests' hypercalls are not followed */
 static FILE *answers;
@@ -180,6 +183,8 @@ static void take_settings(struct scx *scx)
         if (!set_setting(&settings, key, value))
             complain("there is no setting %s", key);
     scx_start(scx, cpus, &settings, 0);
+    changed = scx_allocate(scx, sizeof *changed);
+    accounting_phase_ns = settings.accounting_phase_ns;
 }
 
 /* Sets what the rest of a line says. */
@@ -309,6 +314,11 @@ static void take_phase(struct scx *scx)
     for (size_t i = 0; i < vcpu_count; i++)
         if (owner_of(&vcpus[i])->thread)
             scx_call(scx, SCX_SET_PHASE, vcpus[i].block, (uint64_t)phase_ns, 0);
+    /* The settings' phase of accounting is one after the start. */
+    *changed = ((struct laxity_instance *)scx->state->instance)->settings;
+    changed->accounting_phase_ns =
+        (accounting_phase_ns + phase_ns % changed->accounting_ns) % changed->accounting_ns;
+    refuse(scx_call_with(scx, SCX_SET_SETTINGS, NULL, changed, 0), "the phase of accounting");
 }
 
 /* Changes what the rest of a line names, and nothing if it is refused. */

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from conftest import EXAMPLES
-from laxity import Host, tracefile
+from laxity import Host, _core, tracefile
 from laxity.lab import kvm_image, kvm_policies, machine
 from laxity.lab.files import RESULTS
 from laxity.lab.kvm_machine import KvmMachine
 from laxity.policies import TABLE
-from laxity.substrates.kvm import collect
+from laxity.substrates.kvm import collect, known
 from laxity.substrates.kvm.boot import boot_all
 from laxity.substrates.kvm.plan import RUN, SCRIPT, Plan
 
@@ -178,10 +178,37 @@ def test_several_cpus_keep_affinities(tmp_path: Path) -> None:
             assert all(len(cpus) == 1 for cpus in others)
 
 
-def test_guests_that_tell_their_deadlines_are_lent_to(tmp_path: Path) -> None:
-    """Free time goes to the earliest deadline under lending, and to the first priority otherwise.
+SHARES = """\
+duration = "1 s"
 
+[host]
+cpus = 1
+policy = "credit"
+
+[[domain]]
+name = "much"
+weight = 611
+tasks = [{ name = "work", cost = "140 ms", period = "200 ms" }]
+
+[[domain]]
+name = "some"
+weight = 113
+tasks = [{ name = "work", cost = "13 ms", period = "100 ms" }]
+
+[[domain]]
+name = "little"
+weight = 44
+tasks = [{ name = "work", cost = "1 ms", period = "20 ms" }]
+"""
+
+
+def test_guests_that_tell_are_lent_to_and_credit_keeps_its_clock(tmp_path: Path) -> None:
+    """Three policies in one boot, since a boot is what takes longest.
+
+    Free time goes to the earliest deadline under lending, and to the first priority otherwise:
     vision needs more than its budget, and logging, which has no deadline, comes before it here.
+    Under credit accounting begins with the run, and ticks are no decisions: the same VCPUs run as
+    in the simulator.
     """
     host = Host.load(EXAMPLES / "overload.toml")
     changed = ("duration=600 ms", "domain.logging.priority=2", "domain.vision.priority=3")
@@ -189,8 +216,16 @@ def test_guests_that_tell_their_deadlines_are_lent_to(tmp_path: Path) -> None:
     hosts = {
         "lending": host.resolve([*changed, "host.policy=lending"]),
         "sporadic": host.resolve([*changed, *extra, "host.policy=sporadic"]),
+        "credit": Host.parse(SHARES).resolve([]),
     }
     runs = boot_all(hosts, "repeatable", tmp_path / "out", print)
+    credit, trace = runs.pop("credit"), tmp_path / "sim.laxtrace"
+    sim = Host.parse(SHARES).run(set=known.costs(hosts["credit"]), trace=trace, ties=credit.trace)
+    agreement = json.loads(_core.agreement(str(trace), str(credit.trace)))
+    assert agreement["same_ratio"] > 0.95
+    missed = [domain.missed for domain in sim.domains]
+    assert [domain.missed for domain in credit.domains] == missed
+    assert sum(missed) > 0
     for name, run in runs.items():
         control, vision, logging = run.domains
         assert (control.jobs, control.missed) == (150, 0)
