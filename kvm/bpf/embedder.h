@@ -73,13 +73,32 @@ static inline uint64_t scx_digest(uint64_t digest, uint64_t word)
     return (digest ^ word) * SCX_DIGEST_PRIME;
 }
 
+/* The verifier looks at it once, and not at each place that traces something. */
+LAXITY_APART uint64_t policy_trace(uint64_t instance, uint64_t thread, uint64_t event,
+                                   int64_t argument)
+{
+    struct scx_requests *requests = scx_requests_of((struct laxity_instance *)instance);
+    struct scx_event *place;
+
+    requests->events = scx_digest(requests->events, thread);
+    requests->events = scx_digest(requests->events, event);
+    requests->events = scx_digest(requests->events, (uint64_t)argument);
+    if (requests->traced_count >= requests->traced_max) {
+        requests->untraced++;
+        return 0;
+    }
+    place = &requests->traced[requests->traced_count++];
+    place->time_ns = requests->stolen_ns;
+    place->thread = (uint32_t)thread;
+    place->event = (uint32_t)event;
+    place->argument = argument;
+    return 0;
+}
+
 static inline void laxity_trace(struct laxity_instance *instance, const struct laxity_vcpu *vcpu,
                                 enum laxity_event event, int64_t argument)
 {
-    uint64_t *digest = &scx_requests_of(instance)->events;
-    *digest = scx_digest(*digest, scx_owner_of(vcpu)->thread);
-    *digest = scx_digest(*digest, (uint64_t)event);
-    *digest = scx_digest(*digest, (uint64_t)argument);
+    policy_trace((uint64_t)instance, scx_owner_of(vcpu)->thread, event, argument);
 }
 
 static inline const struct laxity_policy *laxity_policy_of(const struct laxity_instance *instance)

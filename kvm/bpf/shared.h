@@ -10,7 +10,8 @@
 /* Sets of CPUs are words, a bit each. */
 #define SCX_CPUS_MAX 64
 #define SCX_BIT(cpu_) (1ull << (cpu_))
-#define SCX_ARENA_PAGES 2048
+/* Those that nobody writes take no memory. */
+#define SCX_ARENA_PAGES 131072
 
 /* The reserve of ordinary tasks: what those that wait get of each CPU in each of its periods, in
  * front of VCPUs if there is no idle time. */
@@ -40,6 +41,14 @@ struct scx_cpu {
     struct scx_others others;
 };
 
+/* What the policy traced. */
+struct scx_event {
+    int64_t time_ns; /* when the policy was called */
+    uint32_t thread; /* the VCPU's */
+    uint32_t event;  /* enum laxity_event */
+    int64_t argument;
+};
+
 /* What the policy asked for; `owner` of the instance. */
 struct scx_requests {
     int64_t account_ns; /* the timer of CPU 0 serves it, too */
@@ -47,7 +56,10 @@ struct scx_requests {
     uint64_t kicked;    /* CPUs that are to decide */
     uint64_t changed;   /* CPUs of which something was asked that the scheduler has not seen */
     uint64_t stolen;    /* CPUs that others have while it is the turn of the policy's VCPU */
-    int64_t stolen_ns;  /* up to when that is told to the policy */
+    int64_t stolen_ns;  /* up to when that is told to the policy: the time of the last call */
+    struct scx_event *traced; /* what was traced, as far as there is room */
+    uint64_t traced_count, traced_max;
+    uint64_t untraced; /* how much more there was */
     struct scx_cpu cpu[SCX_CPUS_MAX];
 };
 

@@ -13,6 +13,7 @@
 #   RUN/start            ns of the TSC's clock at the start of the run
 #   RUN/threads          a line "NAME TID..." for each domain: the threads of its VCPUs
 #   RUN/trace.bin        the kernel's trace buffers, as laxity-ftrace writes them
+#   RUN/policy.bin       what a policy of Laxity did to VCPUs, as laxity-scx writes it
 #   RUN/NAME.jobs        what a guest reports, see report.h
 #   compared             a line "POLICY same EVENTS DECISIONS ..." for each comparison
 #   RUN/profile          how long calls of functions took, as the kernel's function_graph tracer tells it
@@ -220,6 +221,8 @@ start_scheduler() {
                 shift
             done
         done <"$into/threads"
+        # What is profiled is to take no longer for it.
+        [ -n "$profiled" ] || echo "trace $mib $into/policy.bin"
         echo schedule
     } >&7
     until grep -q '^state scheduling' /tmp/scheduler.out; do

@@ -14,15 +14,14 @@
  *   patience NS                   a VCPU that has waited for so long gets a moment, whatever the
  *                                 policy says; 10 s at most, and if nobody says otherwise; comes
  *                                 before `schedule`
- *   schedule                      from now on; says "state scheduling"
- *   phase START KHZ               all periods begin at START ns of the TSC's clock, and accounting
- *                                 has its phase from there
- *   set NAME KEY=VALUE...         changes parameters of a domain and of its VCPUs
- *   set NAME/NUMBER KEY=VALUE...  those of a VCPU
- *   show                          a line for each VCPU: vcpu NAME NUMBER THREAD CPU KEY=VALUE...
- *   serve SOCKET                  last: says "state serving", and takes further orders from
- *                                 whoever connects there, who gets the answers, then "state obeyed"
- *   end                           ends the program
+ *   trace MIB FILE                what the policy does to VCPUs is kept in so much memory, and is
+ * in FILE in the end; comes before `schedule` schedule                      from now on; says
+ * "state scheduling" phase START KHZ               all periods begin at START ns of the TSC's
+ * clock, and accounting has its phase from there set NAME KEY=VALUE...         changes parameters
+ * of a domain and of its VCPUs set NAME/NUMBER KEY=VALUE...  those of a VCPU show a line for each
+ * VCPU: vcpu NAME NUMBER THREAD CPU KEY=VALUE... serve SOCKET                  last: says "state
+ * serving", and takes further orders from whoever connects there, who gets the answers, then "state
+ * obeyed" end                           ends the program
  *
  * Others than settings and schedule may come at any time. While it schedules, an order that is
  * refused changes nothing: it says "state error TEXT", and goes on.
@@ -31,11 +30,19 @@
  * of the host run where the policy has no VCPU to run, and have a small reserve of each CPU; see
  * scheduler.bpf.c.
  *
+ * The file of a trace, little-endian:
+ *
+ *   offset 0   8 bytes  LAXITYPT
+ *          8   u64      events for which there was no room
+ *         16   u64      n, then n events: u64 cycles of the TSC, u32 thread, u32 event as
+ *                       enum laxity_event numbers them, i64 argument
+ *
  * It ends with its orders, and the scheduler with it: it says "state done DECISIONS EXIT OTHERS
  * RESERVE", where EXIT is 0 unless the kernel had taken the scheduler off before, OTHERS are the ns
  * that ordinary tasks have had of all CPUs, and RESERVE those of them in which a VCPU waited.
  */
 #include "scx.h"
+#include "tsc.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -50,7 +57,6 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
-#include <x86intrin.h>
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -59,6 +65,12 @@
 #define VCPUS_MAX 256
 #define NAME_BYTES 64
 #define LINE_BYTES 4096
+
+/* One time by two clocks. */
+struct instant {
+    int64_t monotonic_ns;
+    uint64_t cycles;
+};
 
 struct named_domain {
     char name[NAME_BYTES];
@@ -80,8 +92,10 @@ static size_t vcpu_count;
 static struct laxity_parameters *scratch; /* in the arena, for calls */
 static struct laxity_settings *changed;   /* the same */
 static int64_t accounting_phase_ns;       /* of the settings that were given */
-static struct bpf_link *attached;         /* NULL: it does not schedule yet */
-static struct bpf_link *listening;        /* NULL: guests' hypercalls are not followed */
+static const char *trace_path;            /* NULL: nothing is traced */
+static struct instant trace_begin;
+static struct bpf_link *attached;  /* NULL: it does not schedule yet */
+static struct bpf_link *listening; /* NULL: guests' hypercalls are not followed */
 static FILE *answers;
 static jmp_buf next_order;
 
@@ -295,11 +309,12 @@ static void take_vcpu(struct scx *scx)
         quit("thread %u cannot be named: %s", thread, strerror(errno));
 }
 
-static int64_t monotonic_ns(void)
+static struct instant now(void)
 {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+    uint64_t cycles = tsc_cycles();
+    return (struct instant){(int64_t)time.tv_sec * 1000000000 + time.tv_nsec, cycles};
 }
 
 static void take_phase(struct scx *scx)
@@ -308,9 +323,8 @@ static void take_phase(struct scx *scx)
     unsigned long long khz = next_number("the kHz of the TSC");
     if (!khz)
         complain("the kHz of the TSC must be more than 0");
-    int64_t now_ns = monotonic_ns();
-    int64_t tsc_ns = (int64_t)((unsigned __int128)__rdtsc() * 1000000 / khz);
-    int64_t phase_ns = now_ns + (start_ns - tsc_ns);
+    struct instant at = now();
+    int64_t phase_ns = at.monotonic_ns + (start_ns - tsc_ns(at.cycles, khz));
     for (size_t i = 0; i < vcpu_count; i++)
         if (owner_of(&vcpus[i])->thread)
             scx_call(scx, SCX_SET_PHASE, vcpus[i].block, (uint64_t)phase_ns, 0);
@@ -416,6 +430,56 @@ static void take_patience(struct scx *scx)
     scx->state->patience_ns = (int64_t)patience_ns;
 }
 
+static struct scx_requests *requests_of(const struct scx *scx)
+{
+    return (struct scx_requests *)scx->state->requests;
+}
+
+static void take_trace(struct scx *scx)
+{
+    unsigned long long mib = next_number("the MiB of the trace");
+    const char *path = next_word("the file of the trace");
+    struct scx_requests *requests = requests_of(scx);
+    if (attached || trace_path)
+        complain("it is said once whether there is a trace, and before it schedules");
+    requests->traced = scx_allocate(scx, mib << 20);
+    requests->traced_max = (mib << 20) / sizeof *requests->traced;
+    ((struct laxity_instance *)scx->state->instance)->tracing = true;
+    trace_path = strdup(path);
+    trace_begin = now();
+}
+
+/* Both clocks go evenly, and the program's begin and end tell how fast. */
+static uint64_t cycles_at(int64_t time_ns, struct instant end)
+{
+    __int128 cycles = (__int128)(end.cycles - trace_begin.cycles) *
+                      (time_ns - trace_begin.monotonic_ns) /
+                      (end.monotonic_ns - trace_begin.monotonic_ns);
+    return trace_begin.cycles + (uint64_t)cycles;
+}
+
+static void write_trace(const struct scx *scx)
+{
+    const struct scx_requests *requests = requests_of(scx);
+    struct instant end = now();
+    FILE *file = fopen(trace_path, "w");
+    if (!file)
+        quit("%s: %s", trace_path, strerror(errno));
+    fwrite("LAXITYPT", 8, 1, file);
+    fwrite(&requests->untraced, 8, 1, file);
+    fwrite(&requests->traced_count, 8, 1, file);
+    for (uint64_t i = 0; i < requests->traced_count; i++) {
+        const struct scx_event *event = &requests->traced[i];
+        uint64_t cycles = cycles_at(event->time_ns, end);
+        fwrite(&cycles, 8, 1, file);
+        fwrite(&event->thread, 4, 1, file);
+        fwrite(&event->event, 4, 1, file);
+        fwrite(&event->argument, 8, 1, file);
+    }
+    if (fclose(file))
+        quit("%s: %s", trace_path, strerror(errno));
+}
+
 /* What guests tell by hypercalls reaches the policy from now on. */
 static void listen_to_guests(const struct scx *scx)
 {
@@ -509,6 +573,8 @@ static bool obey(struct scx *scx, char *line)
         return serve(scx, next_word("a socket"));
     else if (!strcmp(order, "patience"))
         take_patience(scx);
+    else if (!strcmp(order, "trace"))
+        take_trace(scx);
     else if (!strcmp(order, "schedule"))
         attach(scx);
     else
@@ -529,7 +595,7 @@ static bool take_orders(struct scx *scx, FILE *orders)
 
 static void say_done(const struct scx *scx, uint64_t exit_kind)
 {
-    const struct scx_requests *requests = (const struct scx_requests *)scx->state->requests;
+    const struct scx_requests *requests = requests_of(scx);
     long long others_ns = 0, reserve_ns = 0;
 
     for (uint64_t cpu = 0; requests && cpu < scx->state->cpus; cpu++) {
@@ -555,6 +621,8 @@ int main(int count, char **words)
     uint64_t exit_kind = scx.state->exit_kind;
     bpf_link__destroy(listening);
     bpf_link__destroy(attached);
+    if (trace_path)
+        write_trace(&scx);
     say_done(&scx, exit_kind);
     return 0;
 }

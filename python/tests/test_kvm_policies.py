@@ -89,6 +89,17 @@ def test_budgets_hold_and_a_run_repeats_to_the_byte(laxity: Laxity, tmp_path: Pa
     assert small["cpu_ns"] / 5e8 == pytest.approx(0.2, rel=0.001)
     assert large["cpu_ns"] / 5e8 == pytest.approx(0.25, rel=0.001)
     assert int((out / "kvm" / RESULTS / "run" / "decisions").read_text()) > 100
+    # What the policy did is in the trace: every 10 ms small's budget is full, and then used up.
+    records = tracefile.records(tracefile.find(out))
+    of_small = records[records["domain"] == 1]
+    full, empty = (
+        of_small[of_small["kind"] == tracefile.number_of(kind)] for kind in ("replenish", "exhaust")
+    )
+    assert len(full) == len(empty) == 50
+    # A turn is paid for to the switch, so that the next one has that much less.
+    used_ns = empty["time_ns"] - full["time_ns"]
+    assert full["argument"].max() <= 2_000_000 < full["argument"].min() + SWITCH_NS
+    assert (used_ns > full["argument"] - SWITCH_NS).all()
 
 
 SEVERAL = """\

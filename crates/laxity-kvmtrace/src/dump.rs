@@ -3,6 +3,7 @@
 use crate::error::KvmError;
 use crate::events::{Formats, Threads, read_pages};
 use crate::input::Input;
+use crate::policy;
 use crate::run::KvmRun;
 use laxity_replay::{Event, Vcpus};
 use laxity_trace::NONE;
@@ -14,7 +15,7 @@ pub const VERSION: u32 = 1;
 const TEXTS_MAX: u32 = 64;
 /// A TSC counts at 10 MHz at least, and at 100 GHz at most.
 const KHZ: std::ops::RangeInclusive<u64> = 10_000..=100_000_000;
-const PER_KHZ: i128 = 1_000_000;
+pub const PER_KHZ: i128 = 1_000_000;
 
 /// The events of all CPUs, those of each in order, and the number of CPUs.
 pub fn decode(dump: &[u8], run: &KvmRun, vcpus: &Vcpus) -> Result<(Vec<Event>, usize), KvmError> {
@@ -52,6 +53,9 @@ pub fn decode(dump: &[u8], run: &KvmRun, vcpus: &Vcpus) -> Result<(Vec<Event>, u
             offset: input.offset,
             reason: format!("{} bytes after the last CPU", input.rest.len()),
         });
+    }
+    if let Some(file) = run.policy {
+        policy::read(file, khz, run, &threads, &mut events)?;
     }
     Ok((events, count))
 }

@@ -48,6 +48,17 @@ pub enum KvmError {
         /// The CPU.
         cpu: u16,
     },
+    /// Another file in place of a policy's events.
+    #[error("not the events of a policy: the file does not begin with LAXITYPT")]
+    PolicyMagic,
+    /// The memory for a policy's events was too small.
+    #[error(
+        "{events} events of the policy were lost: trace with more memory, or for a shorter time"
+    )]
+    PolicyLost {
+        /// How many.
+        events: u64,
+    },
     /// A file of trace-cmd that is not read.
     #[error(
         "files of trace-cmd: {0} are not read; `trace-cmd convert --file-version 6 --compression none` may help, or record again with -C mono"

@@ -48,7 +48,7 @@ impl<'a> Threads<'a> {
         Ok(Threads { by_number, vcpus })
     }
 
-    fn who(&self, thread: i64) -> Who {
+    pub fn who(&self, thread: i64) -> Who {
         match self.by_number.get(&thread) {
             Some(&place) => Who::Vcpu(place),
             None if thread == 0 => Who::Idle,

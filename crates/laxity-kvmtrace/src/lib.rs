@@ -20,6 +20,16 @@
 //! `include/linux/ring_buffer.h` say. Used are `sched_switch` and `sched_wakeup`; where their fields stand is
 //! taken from the formats, which differ among kernels. Everything else is passed over.
 //!
+//! Of a policy of Laxity, the file that `laxity-scx` writes tells what it did to VCPUs, little-endian:
+//!
+//! | offset | type | what |
+//! |---|---|---|
+//! | 0 | 8 bytes | `LAXITYPT` |
+//! | 8 | u64 | events that were lost |
+//! | 16 | u64 | *n*, then *n* events |
+//!
+//! An event is u64 cycles of the TSC, u32 thread, u32 its number in `enum laxity_event`, and i64 its argument.
+//!
 //! [`Recording`] reads the same pages out of the files of trace-cmd, `trace.dat`, and in these, where they are, the
 //! events of packets: `netif_receive_skb`, `net_dev_queue`, `skb_copy_datagram_iovec`, `kfree_skb`, `consume_skb`,
 //! `sk_data_ready` and `sock_recv_length`.
@@ -42,6 +52,7 @@ mod format;
 mod input;
 mod packets;
 mod pages;
+mod policy;
 mod recording;
 mod run;
 #[cfg(test)]

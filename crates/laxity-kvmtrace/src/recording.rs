@@ -128,6 +128,7 @@ impl<'a> Recording<'a> {
             },
             threads,
             start_ns,
+            policy: None,
         };
         let vcpus = Vcpus::new(metadata)?;
         let replay = Replay::new(&run.jobs)?;

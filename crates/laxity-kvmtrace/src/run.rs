@@ -11,4 +11,6 @@ pub struct KvmRun<'a> {
     pub threads: &'a [Vec<i32>],
     /// The start of the run, in ns of the TSC's clock: cycles by its rate.
     pub start_ns: i64,
+    /// The file of `laxity-scx`, if a policy of Laxity scheduled.
+    pub policy: Option<&'a [u8]>,
 }

@@ -125,6 +125,11 @@ impl Dump {
 }
 
 fn import_bytes(bytes: &[u8]) -> Result<(Vec<Record>, Summary), KvmError> {
+    import_with(bytes, None)
+}
+
+/// With what a policy did.
+fn import_with(bytes: &[u8], policy: Option<&[u8]>) -> Result<(Vec<Record>, Summary), KvmError> {
     let metadata = metadata();
     import(
         bytes,
@@ -135,6 +140,7 @@ fn import_bytes(bytes: &[u8]) -> Result<(Vec<Record>, Summary), KvmError> {
             },
             threads: &[vec![CONTROL], vec![BATCH]],
             start_ns: START_NS,
+            policy,
         },
     )
 }
@@ -196,6 +202,59 @@ fn threads_become_vcpus() {
     );
 }
 
+/// The file of a policy's events: a time from the start of the run, a thread, a number and an argument.
+fn policy(lost: u64, events: &[(i64, i32, u32, i64)]) -> Vec<u8> {
+    let mut bytes = policy::MAGIC.to_vec();
+    bytes.extend(lost.to_le_bytes());
+    bytes.extend((events.len() as u64).to_le_bytes());
+    for &(time_ns, thread, number, argument) in events {
+        bytes.extend(Dump::cycles(time_ns).to_le_bytes());
+        bytes.extend(thread.to_le_bytes());
+        bytes.extend(number.to_le_bytes());
+        bytes.extend(argument.to_le_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn what_the_policy_did_is_in_the_trace() {
+    let file = policy(
+        0,
+        &[
+            (-MS, CONTROL, 0, 3 * MS),
+            (MS, CONTROL, 2, 2 * MS),
+            (2 * MS, OTHER, 1, 0),
+            (3 * MS, BATCH, 1, 0),
+            (4 * MS, BATCH, 4, 2),
+            (25 * MS, BATCH, 0, MS),
+        ],
+    );
+    let (records, _) = import_with(&usual().bytes(), Some(&file)).expect("both are whole");
+    let of_policy = [Kind::Replenish, Kind::Exhaust, Kind::Budget, Kind::Class];
+    let rows: Vec<_> = (records.iter())
+        .filter(|record| of_policy.contains(&record.kind))
+        .map(|record| (record.time_ns, record.kind, record.domain, record.argument))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            (MS, Kind::Budget, 0, 2 * MS),
+            (3 * MS, Kind::Exhaust, 1, 0),
+            (4 * MS, Kind::Class, 1, 2),
+        ]
+    );
+    let error = |file: &[u8]| {
+        let error = import_with(&usual().bytes(), Some(file)).expect_err("it is wrong");
+        error.to_string()
+    };
+    assert!(error(b"LAXITYLTx").contains("does not begin with LAXITYPT"));
+    assert!(error(&file[..file.len() - 1]).contains("the policy's events is not whole"));
+    assert!(error(&policy(2, &[])).contains("2 events of the policy were lost"));
+    assert!(error(&policy(0, &[(0, BATCH, 5, 0)])).contains("event 5"));
+    assert!(error(&policy(0, &[(0, BATCH, 3, 1)])).contains("on CPU 1; the host has 1"));
+    assert!(error(&policy(0, &[(0, BATCH, 4, 4)])).contains("class 4"));
+}
+
 #[test]
 fn a_long_pause_is_a_time_of_its_own() {
     let mut dump = Dump::default();
@@ -230,6 +289,7 @@ fn what_is_wrong_is_said() {
             jobs,
             threads,
             start_ns: START_NS,
+            policy: None,
         };
         import(&whole, &run).expect_err("no such run").to_string()
     };
@@ -317,5 +377,14 @@ proptest! {
             let busy: i64 = summary.cpu_ns.iter().flatten().sum();
             prop_assert_eq!(busy + summary.idle_ns + summary.foreign_ns, 20 * MS);
         }
+    }
+
+    #[test]
+    fn no_byte_of_a_policy_makes_it_fail_otherwise(at in any::<prop::sample::Index>(), value: u8, cut in any::<prop::sample::Index>()) {
+        let mut bytes = policy(0, &[(0, BATCH, 0, MS), (MS, BATCH, 3, 0), (2 * MS, CONTROL, 4, 1)]);
+        let at = at.index(bytes.len());
+        bytes[at] = value;
+        bytes.truncate(cut.index(bytes.len()) + 1);
+        let _ = import_with(&usual().bytes(), Some(&bytes));
     }
 }

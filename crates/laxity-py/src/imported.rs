@@ -62,9 +62,14 @@ pub fn import_xen(
 }
 
 /// Makes a trace of the trace buffers of a Linux host; returns the summary as JSON. `threads` are the threads of the
-/// VCPUs of each domain by name, JSON; `start_ns` is the start of the run by the clock of the TSC. All else is as in
-/// `import_xen`.
+/// VCPUs of each domain by name, JSON; `start_ns` is the start of the run by the clock of the TSC; `policy` is the file
+/// of what a policy of Laxity did to VCPUs, if one scheduled. All else is as in `import_xen`.
 #[pyfunction]
+#[pyo3(signature = (dump, out, metadata, threads, completions, start_ns, policy=None))]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "each is a file of the run, or one fact of it"
+)]
 pub fn import_kvm(
     py: Python<'_>,
     dump: &str,
@@ -73,14 +78,19 @@ pub fn import_kvm(
     threads: &str,
     completions: Times,
     start_ns: i64,
+    policy: Option<&str>,
 ) -> PyResult<String> {
     let metadata: Metadata = parsed("metadata", metadata)?;
     let threads = in_order(&metadata, parsed("threads", threads)?)?;
+    let policy = policy
+        .map(|path| input::read(Path::new(path), DUMP_BYTES_MAX).map_err(|error| at(path, error)))
+        .transpose()?;
     import_from(py, dump, out, &metadata, &completions, |bytes, jobs| {
         let run = KvmRun {
             jobs,
             threads: &threads,
             start_ns,
+            policy: policy.as_deref(),
         };
         laxity_kvmtrace::import(bytes, &run).map_err(|error| error.to_string())
     })

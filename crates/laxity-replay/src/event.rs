@@ -76,6 +76,38 @@ pub enum What {
     },
 }
 
+impl What {
+    /// What a policy of Laxity traced of a VCPU: an event by its number in `enum laxity_event`
+    /// (`policy/include/laxity/policy.h`), on a host with so many CPUs.
+    ///
+    /// # Errors
+    ///
+    /// There is no such event, or it cannot have that argument; the error says so.
+    pub fn of_policy(vcpu: u32, number: u32, argument: i64, cpus: u32) -> Result<What, String> {
+        let kind = match number {
+            0 => Kind::Replenish,
+            1 => Kind::Exhaust,
+            2 => Kind::Budget,
+            3 => Kind::Migrate,
+            4 => Kind::Class,
+            _ => return Err(format!("event {number} of a policy; there are 0 to 4")),
+        };
+        match kind {
+            Kind::Migrate if !(0..i64::from(cpus)).contains(&argument) => Err(format!(
+                "a VCPU is on CPU {argument}; the host has {cpus} CPUs"
+            )),
+            Kind::Class if !(0..4).contains(&argument) => {
+                Err(format!("class {argument}; there are 0 to 3"))
+            }
+            _ => Ok(What::Policy {
+                vcpu,
+                kind,
+                argument,
+            }),
+        }
+    }
+}
+
 /// What is known of a decision.
 #[derive(Clone, Copy)]
 pub struct Decision {

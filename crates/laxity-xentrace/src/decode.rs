@@ -8,7 +8,7 @@ use crate::input::{Input, long};
 use crate::names::Names;
 use crate::run::XenRun;
 use laxity_replay::{Decision, Event, Summary, What, Who};
-use laxity_trace::{Kind, NONE};
+use laxity_trace::NONE;
 
 pub const MAGIC: [u8; 8] = *b"LAXITYXT";
 pub const VERSION: u32 = 1;
@@ -27,10 +27,8 @@ pub mod trc {
     /// `TRC_SCHED_CLASS_EVT(LAXITY, 0)`.
     const LAXITY: u32 = 0x0002_2C00;
     pub const DECISION: u32 = LAXITY + 1;
+    /// The first of `enum laxity_event`, and the last.
     pub const REPLENISH: u32 = LAXITY + 2;
-    pub const EXHAUST: u32 = LAXITY + 3;
-    pub const BUDGET: u32 = LAXITY + 4;
-    pub const MIGRATE: u32 = LAXITY + 5;
     pub const CLASS: u32 = LAXITY + 6;
     /// `TRC_SCHED_CLASS_EVT(CSCHED2, 3)`: VCPU, credits, budget, and what was paid.
     pub const CREDIT2_BURN: u32 = 0x0002_2203;
@@ -321,30 +319,11 @@ impl Decoder<'_> {
                 return Ok(());
             }
             (trc::REPLENISH..=trc::CLASS, &[vcpu, low, high]) => {
-                let kind = match event {
-                    trc::REPLENISH => Kind::Replenish,
-                    trc::EXHAUST => Kind::Exhaust,
-                    trc::BUDGET => Kind::Budget,
-                    trc::MIGRATE => Kind::Migrate,
-                    _ => Kind::Class,
-                };
                 let Who::Vcpu(vcpu) = self.names.packed(vcpu)? else {
                     return Ok(());
                 };
-                let argument = long(low, high) as i64;
-                match kind {
-                    Kind::Migrate if !(0..i64::from(self.host_cpus)).contains(&argument) => {
-                        return Err(self.outside(vcpu, argument));
-                    }
-                    Kind::Class if !(0..4).contains(&argument) => {
-                        return Err(format!("class {argument}; there are 0 to 3"));
-                    }
-                    _ => What::Policy {
-                        vcpu,
-                        kind,
-                        argument,
-                    },
-                }
+                let number = event - trc::REPLENISH;
+                What::of_policy(vcpu, number, long(low, high) as i64, self.host_cpus)?
             }
             (trc::MEASURE, &[decision_cycles, switch_cycles, timer_cycles, timers]) => {
                 self.measure(Measure {

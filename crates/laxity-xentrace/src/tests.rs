@@ -250,12 +250,12 @@ fn buffers_of_laxity() {
     dump.go_on(0, -US, CONTROL);
     dump.policy(0, 5 * US, trc::REPLENISH, CONTROL, 2 * MS);
     dump.policy(0, 5 * US, trc::REPLENISH, DOM0, 2 * MS);
-    dump.policy(0, 10 * US, trc::EXHAUST, CONTROL, 0);
+    dump.policy(0, 10 * US, trc::REPLENISH + 1, CONTROL, 0);
     dump.policy(0, 10 * US, trc::CLASS, CONTROL, 3);
     dump.policy(0, 11 * US, trc::DECISION, BATCH_1, 5 * MS);
     dump.switch(0, 12 * US, CONTROL, BATCH_1);
     dump.event(0, 13 * US, trc::MEASURE, &[300, 901, 60, 2]);
-    dump.policy(0, 20 * US, trc::BUDGET, BATCH_1, -7);
+    dump.policy(0, 20 * US, trc::REPLENISH + 2, BATCH_1, -7);
     dump.policy(0, 20 * US, trc::DECISION, BATCH_1, i64::MAX);
     dump.go_on(0, 21 * US, BATCH_1);
     dump.event(0, 22 * US, trc::MEASURE, &[150, 0, 0, 0]);
@@ -294,7 +294,7 @@ fn a_vcpu_goes_from_one_cpu_to_another() {
     let mut dump = Dump::new(2);
     dump.switch(0, 10 * US, BATCH, IDLE);
     dump.state(0, 10 * US, BATCH, RUNNING, RUNNABLE);
-    dump.policy(0, 11 * US, trc::MIGRATE, BATCH, 1);
+    dump.policy(0, 11 * US, trc::REPLENISH + 3, BATCH, 1);
     dump.switch(1, 12 * US, CONTROL, BATCH);
     // Paused: no `BLOCK` says that it blocks.
     dump.state(1, 12 * US, CONTROL, RUNNING, 3);
@@ -545,7 +545,7 @@ fn damage_is_named() {
             .contains("no domain can have the number 65536")
     );
     assert!(with(|dump| dump.policy(0, MS, trc::CLASS, BATCH, 4)).contains("class 4"));
-    assert!(with(|dump| dump.policy(0, MS, trc::MIGRATE, BATCH, 2)).contains("is on CPU 2"));
+    assert!(with(|dump| dump.policy(0, MS, trc::REPLENISH + 3, BATCH, 2)).contains("is on CPU 2"));
     assert!(with(|dump| dump.words(0, &[1 << 31])).contains("byte 92: a trace record is not"));
     let mut third = Dump::new(3);
     third.switch(2, 0, DOM0, IDLE);

@@ -6,6 +6,7 @@ The host leaves in the directory of a run:
     threads       a line `NAME TID...` for each domain: the threads of its VCPUs
     NAME.jobs     the report of each guest
     trace.bin     the kernel's trace buffers, as laxity-ftrace wrote them
+    policy.bin    what a policy of Laxity did to VCPUs, if one scheduled and nothing was profiled
 
 Results, response times and the trace are made of these by the code that makes them of simulated
 jobs, in the Rust crates.
@@ -55,6 +56,7 @@ def run(
     completions = [
         [task.completions_ns.astype("<i8").tobytes() for task in report.tasks] for report in reports
     ]
+    policy = results / "policy.bin"
     try:
         told = _core.import_kvm(
             str(results / "trace.bin"),
@@ -63,6 +65,7 @@ def run(
             json.dumps(_threads(results)),
             completions,
             int(_read(results / "start")),
+            str(policy) if policy.exists() else None,
         )
         summary: Summary = json.loads(told)
         measured: Measured = {

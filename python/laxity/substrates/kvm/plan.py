@@ -118,8 +118,8 @@ class Plan:
 
     @property
     def memory_mib(self) -> int:
-        """How much memory the host needs: trace, its copy, its archive, and the guests."""
-        traces = 3 * self.traced_mib * int(self.host["cpus"])
+        """How much memory the host needs: traces, copies, their archive, and the guests."""
+        traces = 3 * self.traced_mib * (int(self.host["cpus"]) + (self.policy is not None))
         guests = MEMORY_MIB_A_DOMAIN * len(self.host["domains"])
         return MEMORY_MIB + traces + guests + (PROFILE_MIB if self.profiled else 0)
 
