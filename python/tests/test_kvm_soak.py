@@ -200,6 +200,6 @@ def test_what_cannot_soak_is_refused(
 @pytest.mark.skipif(shutil.which("apt-get") is None, reason="kernel and compiler are Debian's")
 def test_a_short_soak(laxity: Laxity, tmp_path: Path) -> None:
     done = laxity("lab", "kvm", "soak", "--minutes", "0.1", "-o", tmp_path / "out")
-    assert "4 guests; the longest wait of a VCPU that could run" in done.stdout
+    assert "5 guests; the longest wait of a VCPU that could run" in done.stdout
     assert "intervals with a budget" in done.stdout
     assert (tmp_path / "out/soak.laxtrace").stat().st_size > 0
