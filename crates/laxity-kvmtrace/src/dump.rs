@@ -15,7 +15,7 @@ pub const VERSION: u32 = 1;
 const TEXTS_MAX: u32 = 64;
 /// A TSC counts at 10 MHz at least, and at 100 GHz at most.
 const KHZ: std::ops::RangeInclusive<u64> = 10_000..=100_000_000;
-pub const PER_KHZ: i128 = 1_000_000;
+const PER_KHZ: i128 = 1_000_000;
 
 /// The events of all CPUs, those of each in order, and the number of CPUs.
 pub fn decode(dump: &[u8], run: &KvmRun, vcpus: &Vcpus) -> Result<(Vec<Event>, usize), KvmError> {
@@ -55,7 +55,7 @@ pub fn decode(dump: &[u8], run: &KvmRun, vcpus: &Vcpus) -> Result<(Vec<Event>, u
         });
     }
     if let Some(file) = run.policy {
-        policy::read(file, khz, run, &threads, &mut events)?;
+        policy::read(file, ns_at(khz), run, &threads, &mut events)?;
     }
     Ok((events, count))
 }
@@ -82,6 +82,11 @@ fn clock(input: &mut Input, run: &KvmRun) -> Result<i128, KvmError> {
         });
     }
     Ok(khz)
+}
+
+/// The time of a count of cycles, ns.
+fn ns_at(khz: i128) -> impl Fn(u64) -> i128 {
+    move |cycles| i128::from(cycles) * PER_KHZ / khz
 }
 
 fn texts<'a>(input: &mut Input<'a>) -> Result<Vec<&'a str>, KvmError> {
@@ -123,12 +128,11 @@ fn decode_cpu(
         let reason = format!("{bytes} bytes in pages of {page_bytes}");
         return Err(KvmError::Damaged { offset, reason });
     }
-    let ns = |cycles| i128::from(cycles) * PER_KHZ / khz;
     read_pages(
         (cpu, first),
         buffer,
         page_bytes,
-        ns,
+        ns_at(khz),
         run,
         threads,
         formats,

@@ -1,6 +1,5 @@
 //! What a policy of Laxity did to VCPUs, as `laxity-scx` writes it.
 
-use crate::dump::PER_KHZ;
 use crate::error::KvmError;
 use crate::events::Threads;
 use crate::input::Input;
@@ -11,10 +10,10 @@ pub const MAGIC: [u8; 8] = *b"LAXITYPT";
 const EVENT_BYTES: usize = 24;
 const WHAT: &str = "the policy's events";
 
-/// Adds the events of the file; `khz` is the rate of the TSC.
+/// Adds the events of the file. `ns` makes times of cycles.
 pub fn read(
     file: &[u8],
-    khz: i128,
+    ns: impl Fn(u64) -> i128,
     run: &KvmRun,
     threads: &Threads,
     events: &mut Vec<Event>,
@@ -42,9 +41,8 @@ pub fn read(
         let Who::Vcpu(vcpu) = threads.who(thread.into()) else {
             continue;
         };
-        let ns = i128::from(cycles) * PER_KHZ / khz - i128::from(run.start_ns);
-        let time_ns =
-            i64::try_from(ns).map_err(|_| damaged(format!("cycle {cycles} is beyond all time")))?;
+        let time_ns = i64::try_from(ns(cycles) - i128::from(run.start_ns))
+            .map_err(|_| damaged(format!("cycle {cycles} is beyond all time")))?;
         let cpus = run.jobs.metadata.cpus;
         events.push(Event {
             cycles,
