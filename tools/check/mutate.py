@@ -1394,6 +1394,24 @@ MUTATIONS = [
         "while a tick is due or being served none is added",
         directory=ENGINE,
     ),
+    Mutation(
+        "engine-tie-of-no-order",
+        "mod.rs",
+        "            .min_by_key(place)\n",
+        "            .max_by_key(place)\n",
+        "jobs of one instant are released in the order of the tie",
+        directory=ENGINE,
+        by="ties",
+    ),
+    Mutation(
+        "engine-tie-passed-too-soon",
+        "mod.rs",
+        "take_while(|tie| tie.time_ns < now)",
+        "take_while(|tie| tie.time_ns <= now)",
+        "a tie holds for its instant",
+        directory=ENGINE,
+        by="ties",
+    ),
 ]
 
 
@@ -2681,7 +2699,10 @@ def tests_of(target: Path, directory: str, policy_tests: Tests) -> Tests:  # noq
             "protect": [*simulator, "--test", "protect"],
         }
     if directory == ENGINE:
-        return {"reference": [*of_all, "--test", "reference"]}
+        return {
+            "reference": [*of_all, "--test", "reference"],
+            "ties": [*simulator, "--test", "ties"],
+        }
     in_c = ["make", "-C", "policy", "--silent", "heap", "storm", f"STORMS={STORMS_IN_C}"]
     return {"C": in_c, **policy_tests}
 

@@ -128,7 +128,7 @@ What parts the two in the windows outside, read in the traces where they first d
   in less than 100 us. Linux on Xen sets no timer for less than 100 us ahead, so that the job comes
   up to 75 us late, behind those that were released at the same instant.
 - `s-al` with seed 10, `s-all` with seed 11: a guest's tick comes while it still runs, and in the
-  simulator, which is 40 us ahead there, after it has blocked, so that it wakes for it.
+  simulator, which is a little ahead there, after it has blocked, so that it wakes for it.
 - `lending` with seed 16: a job is released while its VCPU waits. The guest can tell its deadline on
   Xen only when it runs, and in the simulator it tells it at once.
 - A guest that was awake shortly before the run has credits from then under scheduler S, of which
