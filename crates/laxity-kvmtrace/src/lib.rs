@@ -20,7 +20,7 @@
 //! `include/linux/ring_buffer.h` say. Used are `sched_switch` and `sched_wakeup`; where their fields stand is
 //! taken from the formats, which differ among kernels. Everything else is passed over.
 //!
-//! Of a policy of Laxity, the file that `laxity-scx` writes tells what it did to VCPUs, little-endian:
+//! What a policy of Laxity did to VCPUs is in the file that `laxity-scx` writes, little-endian:
 //!
 //! | offset | type | what |
 //! |---|---|---|

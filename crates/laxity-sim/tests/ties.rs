@@ -46,7 +46,7 @@ fn reader(file: &[u8]) -> Reader<&[u8]> {
     Reader::new(file).expect("it was written here")
 }
 
-/// Whose turns there are, in order.
+/// The domains whose turns there are, in order.
 fn turns(file: &[u8]) -> Vec<u16> {
     reader(file)
         .map(|record| record.expect("it was written here"))

@@ -9,8 +9,8 @@ const LATE_NS_MAX: i64 = 100_000;
 
 /// An instant at which jobs of several VCPUs are released.
 ///
-/// Which of them wakes first is not told by a host: it depends on where each one's timer is in the timers' queue. But
-/// where VCPUs wait first in, first out, it decides which of them runs first.
+/// A host does not tell which of them wakes first: that depends on where each one's timer is in the timers' queue. But
+/// where VCPUs wait first in, first out, it decides who runs first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tie {
     /// The instant.
