@@ -11,7 +11,7 @@
 #define SCX_CPUS_MAX 64
 #define SCX_BIT(cpu_) (1ull << (cpu_))
 /* Those that nobody writes take no memory. */
-#define SCX_ARENA_PAGES 131072
+#define SCX_ARENA_PAGES 524288
 
 /* The reserve of ordinary tasks: what those that wait get of each CPU in each of its periods, in
  * front of VCPUs if there is no idle time. */

@@ -122,9 +122,10 @@ order() {
     echo "$*" >>"/tmp/$name.orders"
 }
 
-# window RUN DURATION_NS LEAD_NS MIB: one run, in all domains, from one instant on
+# window RUN DURATION_NS LEAD_NS MIB POLICY_MIB: one run, in all domains, from one instant on; the kernel's trace
+# buffers have MIB for each CPU, and a policy's events POLICY_MIB
 window() {
-    run=$1 duration=$2 lead=$3 mib=$4 tries=1 into=$RESULTS/$1
+    run=$1 duration=$2 lead=$3 mib=$4 policy_mib=$5 tries=1 into=$RESULTS/$1
     mkdir -p "$into"
     until try_window; do
         [ "$tries" -lt "$TRIES" ] || fail "run $run began before $late was ready in each of $TRIES tries"
@@ -222,7 +223,7 @@ start_scheduler() {
             done
         done <"$into/threads"
         # What is profiled is to take no longer for it.
-        [ -n "$profiled" ] || echo "trace $mib $into/policy.bin"
+        [ -n "$profiled" ] || echo "trace $policy_mib $into/policy.bin"
         echo schedule
     } >&7
     until grep -q '^state scheduling' /tmp/scheduler.out; do

@@ -14,14 +14,17 @@
  *   patience NS                   a VCPU that has waited for so long gets a moment, whatever the
  *                                 policy says; 10 s at most, and if nobody says otherwise; comes
  *                                 before `schedule`
- *   trace MIB FILE                what the policy does to VCPUs is kept in so much memory, and is
- * in FILE in the end; comes before `schedule` schedule                      from now on; says
- * "state scheduling" phase START KHZ               all periods begin at START ns of the TSC's
- * clock, and accounting has its phase from there set NAME KEY=VALUE...         changes parameters
- * of a domain and of its VCPUs set NAME/NUMBER KEY=VALUE...  those of a VCPU show a line for each
- * VCPU: vcpu NAME NUMBER THREAD CPU KEY=VALUE... serve SOCKET                  last: says "state
- * serving", and takes further orders from whoever connects there, who gets the answers, then "state
- * obeyed" end                           ends the program
+ *   trace MIB FILE                keeps what the policy does to VCPUs in so much memory, and writes
+ *                                 it to FILE in the end; comes before `schedule`
+ *   schedule                      from now on; says "state scheduling"
+ *   phase START KHZ               all periods begin at START ns of the TSC's clock, from which
+ *                                 accounting has its phase, too
+ *   set NAME KEY=VALUE...         changes parameters of a domain and of its VCPUs
+ *   set NAME/NUMBER KEY=VALUE...  those of a VCPU
+ *   show                          a line for each VCPU: vcpu NAME NUMBER THREAD CPU KEY=VALUE...
+ *   serve SOCKET                  last: says "state serving", and takes further orders from
+ *                                 whoever connects there, who gets the answers, then "state obeyed"
+ *   end                           ends the program
  *
  * Others than settings and schedule may come at any time. While it schedules, an order that is
  * refused changes nothing: it says "state error TEXT", and goes on.
@@ -65,6 +68,8 @@
 #define VCPUS_MAX 256
 #define NAME_BYTES 64
 #define LINE_BYTES 4096
+/* Less than the arena. */
+#define TRACE_MIB_MAX 2000
 
 /* One time by two clocks. */
 struct instant {
@@ -442,6 +447,8 @@ static void take_trace(struct scx *scx)
     struct scx_requests *requests = requests_of(scx);
     if (attached || trace_path)
         complain("it is said once whether there is a trace, and before it schedules");
+    if (mib < 1 || mib > TRACE_MIB_MAX)
+        complain("a trace has 1 to %d MiB, and not %llu", TRACE_MIB_MAX, mib);
     requests->traced = scx_allocate(scx, mib << 20);
     requests->traced_max = (mib << 20) / sizeof *requests->traced;
     ((struct laxity_instance *)scx->state->instance)->tracing = true;
@@ -476,7 +483,8 @@ static void write_trace(const struct scx *scx)
         fwrite(&event->event, 4, 1, file);
         fwrite(&event->argument, 8, 1, file);
     }
-    if (fclose(file))
+    bool is_whole = !ferror(file);
+    if (fclose(file) || !is_whole)
         quit("%s: %s", trace_path, strerror(errno));
 }
 

@@ -6,8 +6,9 @@ from typing import TypeAlias
 __version__: str
 
 LOST: int
-HOST_FILE_BYTES_MAX: int
 """In place of a packet's time of arrival."""
+
+HOST_FILE_BYTES_MAX: int
 
 TIME_NS_MAX: int
 """Runs that are estimated to take longer are refused unless they are asked for explicitly."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,11 +12,9 @@ from laxity import Host, InputError, files
 from laxity.lab import kvm_image
 from laxity.lab.errors import LabError
 from laxity.substrates.kvm import Kvm, known
-from laxity.substrates.kvm.plan import Plan
+from laxity.substrates.kvm.plan import POLICY_MIB_MAX, Plan
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conftest import Laxity
 
 DEADLINE = """\
@@ -61,7 +61,22 @@ def test_a_plan_is_this_script(tmp_path: Path) -> None:
     ]
     # The start leaves each thread the periods that its work takes.
     assert made.lead_ns >= 4 * 10_000_000
-    assert script.splitlines()[-1] == f"window run 1000000000 {made.lead_ns} {made.traced_mib}"
+    assert script.splitlines()[-1] == f"window run 1000000000 {made.lead_ns} {made.traced_mib} 0"
+
+
+def test_a_policy_has_memory_for_its_events() -> None:
+    """An hour, the longest run, fits what laxity-scx takes, and the kernel's arena."""
+    ours = plan("host.policy=deferrable", "duration=1 h")
+    assert ours.script().split()[-1] == str(ours.policy_mib)
+    assert 1000 < ours.policy_mib < POLICY_MIB_MAX
+    assert _defined("programs/laxity-scx.c", "TRACE_MIB_MAX") == POLICY_MIB_MAX
+    assert _defined("bpf/shared.h", "SCX_ARENA_PAGES") * 4096 > POLICY_MIB_MAX << 20
+
+
+def _defined(file: str, name: str) -> int:
+    text = (Path(__file__).parents[2] / "kvm" / file).read_text("utf-8")
+    (value,) = re.findall(rf"^#define {name} (\d+)$", text, re.MULTILINE)
+    return int(value)
 
 
 def test_a_model_of_this_host_has_its_costs(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ impl What {
     ///
     /// # Errors
     ///
-    /// There is no such event, or it cannot have that argument; the error says so.
+    /// The number is that of no event, or the event cannot have that argument.
     pub fn of_policy(vcpu: u32, number: u32, argument: i64, cpus: u32) -> Result<What, String> {
         let kind = match number {
             0 => Kind::Replenish,

@@ -11,7 +11,7 @@ Pure: a plan is text, and what Linux cannot do with a host file is refused here,
     domain NAME VCPUS CPU.WEIGHT CPU.MAX CPU.MAX.BURST
     order NAME tasks|cpu_bound|tells|thread ...    what laxity-vmm takes
     profile FUNCTION...
-    window RUN DURATION_NS LEAD_NS MIB
+    window RUN DURATION_NS LEAD_NS MIB POLICY_MIB
 
 A domain is a control group, and a process with a thread for each VCPU. Names are those of the host
 file.
@@ -79,6 +79,10 @@ PROFILE_MIB = 256
 """The buffer of a profile, its text, and its archive."""
 TRACED_MIB_PER_S = 4.0
 """The size of the kernel's trace buffers: many times what a busy second takes."""
+POLICY_MIB_PER_S = 0.5
+"""The same for what a policy of Laxity does, for each CPU: 20,000 events."""
+POLICY_MIB_MAX = 2000
+"""TRACE_MIB_MAX of kvm/programs/laxity-scx.c. A run that needs more says how much it lost."""
 
 BOOT_S = 12.0
 """Wall time from power-on until the host is up, and back."""
@@ -117,9 +121,17 @@ class Plan:
         return 8 + int(TRACED_MIB_PER_S * self.host["duration_ns"] / 1e9)
 
     @property
+    def policy_mib(self) -> int:
+        """How large the memory for the events of a policy of Laxity is; 0 if none schedules."""
+        if self.policy is None:
+            return 0
+        of_run = POLICY_MIB_PER_S * self.host["cpus"] * self.host["duration_ns"] / 1e9
+        return min(8 + int(of_run), POLICY_MIB_MAX)
+
+    @property
     def memory_mib(self) -> int:
         """How much memory the host needs: traces, copies, their archive, and the guests."""
-        traces = 3 * self.traced_mib * (int(self.host["cpus"]) + (self.policy is not None))
+        traces = 3 * (self.traced_mib * int(self.host["cpus"]) + self.policy_mib)
         guests = MEMORY_MIB_A_DOMAIN * len(self.host["domains"])
         return MEMORY_MIB + traces + guests + (PROFILE_MIB if self.profiled else 0)
 
@@ -171,7 +183,8 @@ class Plan:
             ]
         if self.profiled:
             lines.append(f"profile {shlex.join(self.profiled)}")
-        lines.append(f"window {RUN} {host['duration_ns']} {self.lead_ns} {self.traced_mib}")
+        sizes = f"{self.traced_mib} {self.policy_mib}"
+        lines.append(f"window {RUN} {host['duration_ns']} {self.lead_ns} {sizes}")
         return "\n".join(lines) + "\n"
 
     def write(self, directory: Path) -> None:
