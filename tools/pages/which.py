@@ -73,7 +73,7 @@ WHEN = {
     "s-ab": "It adds a boost with each event to `s-a`.",
     "s-al": "It adds load balancing to `s-a`; on one CPU the two are the same.",
     "s-all": "Take it for telephony on several CPUs with shared caches: VCPUs that named a laxity "
-    "come first, and others keep their shares.",
+    "come first. The others keep their shares only if none of these computes without end.",
     "s-aill": "Take it for telephony that must never run out of credits, beside guests that you "
     "trust.",
     "s-allc": "Take it for telephony whose laxity is shorter than the turns of other guests.",
