@@ -14,7 +14,8 @@
  *   create NAME DURATION_NS CPU_BOUND TELLS TASKS CPU...
  *                                  a guest whose run lasts for so long, with a VCPU for each CPU
  *                                  that is named, on which it begins; all else is laxity-vmm's, and
- *                                  TASKS are - if it has none
+ *                                  TASKS are - if it has none; one of that name whose run is over
+ *                                  is waited for until it has gone
  *   destroy NAME                   kills it
  *   pause NAME, resume NAME        stops all its threads, and has them go on
  *   burst NAME TIMES               pauses and resumes it so many times
@@ -339,8 +340,11 @@ static void create(char *words[], unsigned count)
     struct thing *thing = find(words[0], true);
     char vcpus[16], output[64], orders[LINE_BYTES], line[LINE_BYTES];
     int input;
-    if (is_there(thing))
-        wrong("it is there, and its run is over");
+    /* What is left to do for a guest after its run is an ordinary task's, which has no more than
+     * its reserve where VCPUs are always busy. */
+    for (int64_t end_ns = now_ns() + PATIENCE_NS; is_there(thing); sleep_ns(LOOK_NS))
+        if (now_ns() > end_ns)
+            wrong("it is there, and its run is over");
     if (count < 6 || count - 5 > THREADS_MAX)
         wrong("a guest has 1 to %d VCPUs", THREADS_MAX);
     *thing = (struct thing){.threads = count - 5};

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MS = 1_000_000
 DEFERRABLE = TABLE["deferrable"]
+S_ALLC = TABLE["s-allc"]
 
 SET = "set a budget=2000000 period=10000000 extratime=0"
 CREATE = "create a 9000000000 1 0 - 0 1 9500000000 7 8"
@@ -137,6 +138,85 @@ def test_waits_are_those_of_who_could_run() -> None:
     assert soak.longest_wait_ns(soak.runs_of(forgotten, life)) == (36 * MS, 5 * MS)
     asleep = records((3, "run", 0), (5, "stop", 0))
     assert soak.longest_wait_ns(soak.runs_of(asleep, life)) == (0, 0)
+
+
+def test_every_family_has_a_limit() -> None:
+    here = [each for each in TABLE.values() if not each.own_of and "kvm" in each.substrates]
+    assert {each.family for each in here} == {*soak.WAIT_NS, *soak.NEGLECT_NS}
+
+
+def neglect_ns(
+    told: list[tuple[int, str, int]],
+    busy: list[tuple[int, int]],
+    until_ms: int = 30,
+    slack_ms: int = 0,
+) -> int:
+    """How long VCPU 1 of the guest, which begins on CPU 1, was left, in ms, where CPU 1 ran others
+    in these turns.
+    """
+    life, done = life_of()
+    of_it = records(*told)
+    of_it["cpu"] = 1
+    turns = records(*(each for on, off in busy for each in ((on, "run", 0), (off, "stop", 1))))
+    turns["cpu"] = 1
+    found, _ = soak.longest_neglect_ns(
+        soak.runs_of(of_it, life),
+        soak.places_of(of_it, done, life, 1),
+        soak.turns_of(turns, 100 * MS, slack_ms * MS),
+        until_ms * MS,
+    )
+    return found // MS
+
+
+def test_a_vcpu_is_neglected_while_its_cpu_runs_none() -> None:
+    waits = [(1, "wake", 0), (5, "run", 0), (6, "stop", 0)]
+    assert neglect_ns(waits, []) == 4
+    # The rules gave the CPU to others.
+    assert neglect_ns(waits, [(0, 9)]) == 0
+    assert neglect_ns(waits, [(0, 2), (4, 9)]) == 2
+    # Short interruptions do not count.
+    assert neglect_ns(waits, [(0, 2), (3, 9)]) == 1
+    assert neglect_ns(waits, [(0, 2), (3, 9)], slack_ms=1) == 0
+    assert neglect_ns(waits, [(0, 2), (4, 9)], slack_ms=1) == 2
+    # It is not on that CPU any more.
+    assert neglect_ns([(1, "wake", 0), (3, "migrate", 0), (5, "run", 0)], [(0, 3)]) == 2
+    assert neglect_ns([(1, "wake", 0), (3, "migrate", 0), (5, "run", 0)], [(3, 9)]) == 4
+    # It never runs.
+    assert neglect_ns([(1, "wake", 0)], [(0, 3)], until_ms=7) == 4
+
+
+def test_who_is_parked_or_an_ordinary_task_is_not_neglected() -> None:
+    parked = [(1, "wake", 0), (2, "class", soak.PARKED), (4, "class", 1), (7, "run", 0)]
+    assert neglect_ns(parked, []) == 1 + 3
+    # The thread leaves after 8 ms, and is the policy's again after 21 ms.
+    assert neglect_ns([(7, "wake", 0), (25, "run", 0)], []) == 1 + 4
+    assert neglect_ns([(5, "class", soak.PARKED), (20, "wake", 0), (25, "run", 0)], []) == 4
+
+
+def test_a_neglected_vcpu_fails_and_one_that_is_starved_by_the_rules_does_not() -> None:
+    life, done = life_of()
+    seen = soak._Seen(S_ALLC, 0, "")
+    starved = soak.Runs(*(np.array(each) for each in ([], [], [0], [60 * soak.SECOND_NS])))
+    seen.take(life, 0, starved, done)
+    seen.take_neglect(life, 0, 500 * MS, 0)
+    assert "the most of a wait in which the CPU of the VCPU ran none: 500.0 ms (a/0)" in seen.told()
+    with pytest.raises(LabError, match=r"a/1, thread 8, could run at 7\.000 s and waited, and for"):
+        seen.take_neglect(life, 1, 2001 * MS, 7 * soak.SECOND_NS)
+    with pytest.raises(LabError, match=r"waited for 60\.000 s, and 6 s are the most"):
+        soak._Seen(TABLE["credit"], 0, "").take(life, 0, starved, done)
+    with pytest.raises(LabError, match=r"waited for 60\.000 s, and 2 s are the most"):
+        soak._Seen(TABLE["sedf"], 0, "").take(life, 0, starved, done)
+
+
+@pytest.mark.parametrize(
+    ("policy", "traces"), [("s-allc", True), ("credit", False), ("deferrable", False)]
+)
+def test_what_the_policy_does_is_traced_where_it_is_judged(policy: str, traces: bool) -> None:
+    files = soak.plan(TABLE[policy], 1, 60)
+    first, second = files["operations"].splitlines()[:2]
+    assert first.startswith("settings ")
+    assert second.startswith("trace " if traces else "domain ")
+    assert (soak.POLICY_EVENTS in files[soak.SCRIPT]) == traces
 
 
 @pytest.mark.parametrize(

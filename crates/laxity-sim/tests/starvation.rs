@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 const MS: i64 = 1_000_000;
 const DURATION_MS: i64 = 10_000;
 
-/// A queue is that of one CPU, and credits are given for two: a guest that gets a whole CPU's time by its weight is never
-/// without credits.
+/// A queue is that of one CPU, and credits are given for two: a guest that gets a whole CPU's time by its weight is
+/// never without credits.
 const BY_LAXITY: &str = r#"
     host.cpus = 2
     domain = [

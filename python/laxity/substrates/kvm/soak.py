@@ -14,6 +14,7 @@ import json
 import re
 import shlex
 import tempfile
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
@@ -44,13 +45,17 @@ work takes longer than the kernel allows."""
 
 SECONDS_A_MINUTE = 60
 
-WAIT_NS = {"servers": 2 * SECOND_NS, "SEDF": 2 * SECOND_NS}
-"""The longest wait of a VCPU that could run, by the family of the policy."""
-WAIT_BY_WEIGHT_NS = 6 * SECOND_NS
-"""The same where VCPUs share by weights. Both are less than the patience after which the scheduler
-itself gives a VCPU a moment, which would hide that it was forgotten."""
+WAIT_NS = {"servers": 2 * SECOND_NS, "deadlines": 2 * SECOND_NS, "shares": 6 * SECOND_NS}
+"""The longest wait of a VCPU that could run, by the family of the policy. Each is less than the
+patience after which the scheduler itself gives a VCPU a moment, which would hide that it was
+forgotten."""
+NEGLECT_NS = {"scheduler-s": 2 * SECOND_NS}
+"""How long a VCPU's own CPU may run no VCPU in one wait of the VCPU while it is not parked, by the
+family of the policy. These are families whose rules bound no wait (docs/explanation/policies.md).
+Interruptions of SLACK_NS do not count: the reserve of ordinary tasks, and laxity-soak itself, which
+looks every 2 ms whether what it waits for is there."""
 WAIT_OF_ORDINARY_NS = 10 * SECOND_NS
-"""The same for ordinary tasks."""
+"""The longest wait of an ordinary task."""
 
 SLACK_NS = {"repeatable": 10 * MILLISECOND_NS, "live": 500 * MILLISECOND_NS}
 """How much longer than its budget a VCPU may run, once in an interval: the CPUs of the emulated
@@ -76,6 +81,14 @@ TRACE_MIB, TRACE_MIB_PER_MINUTE = 8, 6.0
 """The trace buffers of each CPU."""
 MINUTES_MAX = 12.0
 """More would not fit the memory through which results leave the machine."""
+
+POLICY_MIB = 32
+"""The memory for what a policy of NEGLECT_NS does: eight times what ten minutes take."""
+POLICY_EVENTS = "policy.bin"
+"""The file of that, among the results of a host."""
+PARKED = 3
+"""The class of a VCPU that may not run, since its domain has used up its cap: S_PARKED of
+policy/src/scheduler_s.c."""
 
 PREPARE_S = 3600.0
 WALL_S_PER_S = 60.0
@@ -253,6 +266,99 @@ def longest_wait_ns(runs: Runs) -> tuple[int, int]:
     return int(waits_ns[place]), int(runs.waited_since_ns[place])
 
 
+@dataclass(frozen=True)
+class Turns:
+    """How long a CPU had run VCPUs by when, in ns: arrays, with a straight line between entries."""
+
+    at_ns: np.ndarray
+    ran_ns: np.ndarray
+
+    def between(self, from_ns: int, to_ns: int) -> int:
+        """How long the CPU ran VCPUs between two times."""
+        from_ran, to_ran = np.interp([from_ns, to_ns], self.at_ns, self.ran_ns)
+        return round(float(to_ran - from_ran))
+
+
+def turns_of(records: np.ndarray, end_ns: int, slack_ns: int) -> list[Turns]:
+    """From the records of VCPUs, in order; the result has an entry for each CPU.
+
+    What interrupts VCPUs for `slack_ns` at most counts as if they ran.
+    """
+    run, stop = tracefile.number_of("run"), tracefile.number_of("stop")
+    of_turns = records[(records["kind"] == run) | (records["kind"] == stop)]
+    found = []
+    for cpu in range(CPUS):
+        own = of_turns[of_turns["cpu"] == cpu]
+        at_ns = np.concatenate(([0], own["time_ns"], [end_ns]))
+        lengths_ns = np.diff(at_ns)
+        ran = np.concatenate(([False], own["kind"] == run)) | (lengths_ns <= slack_ns)
+        ran_ns = np.cumsum(np.where(ran, lengths_ns, 0))
+        found.append(Turns(at_ns, np.concatenate(([0], ran_ns))))
+    return found
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a VCPU is from some time on."""
+
+    from_ns: int
+    cpu: int
+    may_run: bool
+    """Whether it is the policy's, and not parked."""
+
+
+def places_of(records: np.ndarray, done: Iterable[Done], life: Life, vcpu: int) -> list[Place]:
+    """From the records of one VCPU, with what the policy did to it, and what was done; in order."""
+    run, migrate, classed = (tracefile.number_of(each) for each in ("run", "migrate", "class"))
+    changes: list[tuple[int, dict[str, int]]] = []
+    for record in records[np.isin(records["kind"], (run, migrate, classed))]:
+        kind, argument = int(record["kind"]), int(record["argument"])
+        change = {"parked": int(argument == PARKED)} if kind == classed else {"cpu": argument}
+        changes.append(
+            (int(record["time_ns"]), {"cpu": int(record["cpu"])} if kind == run else change)
+        )
+    for each in done:
+        operation, name, *rest = each.words
+        is_own = name == life.name and life.came.before_ns <= each.before_ns < life.ends_ns
+        if is_own and operation == "leave" and rest[0] == str(vcpu):
+            changes.append((each.before_ns, {"left": 1}))
+        elif is_own and operation == "join" and rest[0] == str(vcpu):
+            changes.append((each.after_ns, {"left": 0, "parked": 0, "cpu": int(rest[1])}))
+    # create NAME DURATION_NS CPU_BOUND TELLS TASKS CPU...
+    state = {"cpu": int(life.came.words[6 + vcpu]), "parked": 0, "left": 0}
+    found = [Place(life.came.before_ns, state["cpu"], may_run=True)]
+    for at_ns, change in sorted(changes, key=lambda change: change[0]):
+        state |= change
+        found.append(Place(at_ns, state["cpu"], not (state["parked"] or state["left"])))
+    return found
+
+
+def longest_neglect_ns(
+    runs: Runs, places: Sequence[Place], turns: Sequence[Turns], until_ns: int
+) -> tuple[int, int]:
+    """How long a VCPU that might run was left while its CPU ran none: the most in one wait, and
+    when that wait began; (0, 0) if there was none.
+    """
+    longest_ns, at_ns = 0, 0
+    starts_ns = [place.from_ns for place in places]
+    for since_ns, waited_until_ns in zip(runs.waited_since_ns, runs.waited_until_ns, strict=True):
+        to_ns = min(int(waited_until_ns), until_ns)
+        if to_ns - int(since_ns) <= longest_ns:
+            continue
+        first = max(bisect_right(starts_ns, since_ns) - 1, 0)
+        neglect_ns = 0
+        for place, ends_ns in zip(places[first:], [*starts_ns[first + 1 :], to_ns], strict=True):
+            from_ns = max(place.from_ns, int(since_ns))
+            if from_ns >= to_ns:
+                break
+            here_ns = min(ends_ns, to_ns)
+            if place.may_run and from_ns < here_ns:
+                neglect_ns += here_ns - from_ns - turns[place.cpu].between(from_ns, here_ns)
+        if neglect_ns > longest_ns:
+            longest_ns, at_ns = neglect_ns, int(since_ns)
+    return longest_ns, at_ns
+
+
 def overrun_ns(runs: Runs, interval: Interval) -> int:
     """By how much a VCPU ran longer than its budgets allow, in the worst part of an interval.
 
@@ -292,11 +398,19 @@ def judge(policy: Policy, directory: Path, seconds: int, slack_ns: int) -> list[
     trace = directory / "soak.laxtrace"
     _import(policy, results, trace, there, start_ns, end_ns)
     seen = _Seen(policy, slack_ns, f"the trace is {trace}, and what was done is {results / 'done'}")
-    by_vcpu = _records_by_vcpu(trace)
+    records = tracefile.records(trace)
+    guests = [number for number, life in enumerate(there) if life.is_guest]
+    turns = turns_of(records[np.isin(records["domain"], guests)], end_ns, slack_ns)
+    by_vcpu = _records_by_vcpu(records)
     for number, life in enumerate(there):
         for vcpu in range(len(life.threads)):
-            records = by_vcpu.get((number, vcpu), np.empty(0, tracefile.RECORD))
-            seen.take(life, vcpu, runs_of(records, life), done)
+            own = by_vcpu.get((number, vcpu), np.empty(0, tracefile.RECORD))
+            runs = runs_of(own, life)
+            seen.take(life, vcpu, runs, done)
+            if life.is_guest and policy.family in NEGLECT_NS:
+                places = places_of(own, done, life, vcpu)
+                neglect = longest_neglect_ns(runs, places, turns, life.bound_until_ns)
+                seen.take_neglect(life, vcpu, *neglect)
     kinds = Counter(each.words[0] for each in done)
     counted = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
     return [counted, *seen.told()]
@@ -311,16 +425,17 @@ class _Seen:
         self.where = where
         self.guests = 0
         self.waits: dict[bool, tuple[int, str]] = {True: (0, "none"), False: (0, "none")}
+        self.neglect: tuple[int, str] | None = None
         self.overruns_ns: list[int] = []
 
     def take(self, life: Life, vcpu: int, runs: Runs, done: Sequence[Done]) -> None:
-        """Judges one thread. Raises LabError."""
+        """Judges one thread by its waits and budgets. Raises LabError."""
         name = f"{life.name}/{vcpu}" if life.is_guest else life.name
         self.guests += life.is_guest and vcpu == 0
         wait_ns, at_ns = longest_wait_ns(runs)
         self.waits[life.is_guest] = max(self.waits[life.is_guest], (wait_ns, name))
-        most_ns = wait_ns_max(self.policy) if life.is_guest else WAIT_OF_ORDINARY_NS
-        if wait_ns > most_ns:
+        most_ns = WAIT_NS.get(self.policy.family) if life.is_guest else WAIT_OF_ORDINARY_NS
+        if most_ns is not None and wait_ns > most_ns:
             raise LabError(
                 f"{name}, thread {life.threads[vcpu]}, could run at {at_ns / 1e9:.3f} s and "
                 f"waited for {wait_ns / 1e9:.3f} s, and {most_ns / 1e9:g} s are the most",
@@ -340,6 +455,18 @@ class _Seen:
                     self.where,
                 )
 
+    def take_neglect(self, life: Life, vcpu: int, neglect_ns: int, at_ns: int) -> None:
+        """Judges a VCPU by how long its CPU ran none while it waited. Raises LabError."""
+        name, most_ns = f"{life.name}/{vcpu}", NEGLECT_NS[self.policy.family]
+        self.neglect = max(self.neglect or (0, name), (neglect_ns, name))
+        if neglect_ns > most_ns:
+            raise LabError(
+                f"{name}, thread {life.threads[vcpu]}, could run at {at_ns / 1e9:.3f} s and "
+                f"waited, and for {neglect_ns / 1e9:.3f} s of that its CPU ran no VCPU, and "
+                f"{most_ns / 1e9:g} s are the most",
+                self.where,
+            )
+
     def told(self) -> list[str]:
         """Returns sentences."""
         of_vcpus, of_ordinary = (
@@ -347,6 +474,12 @@ class _Seen:
         )
         waits = f"the longest wait of a VCPU that could run {of_vcpus}"
         said = [f"{self.guests} guests; {waits}, of an ordinary task {of_ordinary}"]
+        if self.neglect:
+            neglect_ns, name = self.neglect
+            said.append(
+                "the most of a wait in which the CPU of the VCPU ran none: "
+                f"{neglect_ns / 1e6:.1f} ms ({name})"
+            )
         if self.overruns_ns:
             worst_ns = max(self.overruns_ns)
             over = f"{worst_ns / 1e6:.3f} ms" if worst_ns > 0 else "nothing"
@@ -355,11 +488,6 @@ class _Seen:
                 f"by: {over}"
             )
         return said
-
-
-def wait_ns_max(policy: Policy) -> int:
-    """Returns the longest that a VCPU that could run may wait for a CPU, in ns."""
-    return WAIT_NS.get(policy.family, WAIT_BY_WEIGHT_NS)
 
 
 def _import(
@@ -387,13 +515,13 @@ def _import(
             json.dumps(threads),
             [[] for _ in there],
             start_ns,
+            str(results / POLICY_EVENTS) if policy.family in NEGLECT_NS else None,
         )
     except (ValueError, OSError) as error:
         raise LabError(f"the trace of the soak: {error}", f"see {results}") from None
 
 
-def _records_by_vcpu(trace: Path) -> dict[tuple[int, int], np.ndarray]:
-    records = tracefile.records(trace)
+def _records_by_vcpu(records: np.ndarray) -> dict[tuple[int, int], np.ndarray]:
     key = records["domain"].astype(np.int64) << 16 | records["vcpu"]
     order = np.argsort(key, kind="stable")
     borders = np.flatnonzero(np.diff(key[order])) + 1
@@ -415,7 +543,11 @@ def plan(policy: Policy, seed: int, seconds: int) -> dict[str, str]:
         "real_time\n"
         f'laxity-soak {words} {seconds} {mib} "$RESULTS" 2>/tmp/said || fail "$(cat /tmp/said)"\n'
     )
-    return {SCRIPT: script, "operations": "\n".join(draw(policy, seed, seconds)) + "\n"}
+    settings, *operations = draw(policy, seed, seconds)
+    if policy.family in NEGLECT_NS:
+        operations.insert(0, f"trace {POLICY_MIB} /tmp/{POLICY_EVENTS}")
+        script += f'mv /tmp/{POLICY_EVENTS} "$RESULTS"\n'
+    return {SCRIPT: script, "operations": "\n".join([settings, *operations]) + "\n"}
 
 
 def soak(
