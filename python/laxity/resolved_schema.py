@@ -231,8 +231,7 @@ Workload = (
 
 
 class Tick(TypedDict):
-    """The timer interrupt of a guest's kernel, on each VCPU: the rules of the policies, "Ticks of
-    guests"."""
+    """The timer of a guest's kernel, on each VCPU: the rules of the policies, "Ticks of guests"."""
 
     period_ns: int
     """The time from one tick to the next; at least 2."""
@@ -240,6 +239,8 @@ class Tick(TypedDict):
     """The CPU time of each tick; at least 1, below the period."""
     offset_ns: int
     """The time of the first tick; below the period."""
+    min_delta_ns: int
+    """The least time ahead for which the kernel sets its timer; below the period, 0 for any."""
 
 
 class Domain(TypedDict):

@@ -451,6 +451,7 @@ fn server_of(host: &Host, place: &Place) -> Server {
         policy != Policy::Sporadic
             && !is_late
             && task.jitter_ns == 0
+            && domain.tick.is_none_or(|tick| tick.min_delta_ns == 0)
             && task.period_ns % period_ns == 0
             && (task.offset_ns - phase_ns) % period_ns == 0
     };
@@ -472,7 +473,7 @@ fn server_of(host: &Host, place: &Place) -> Server {
         tasks: (domain.tick.iter().map(GuestTask::of_tick))
             .chain(place.tasks.iter().map(|&task| {
                 let task = &domain.tasks[task];
-                GuestTask::new(task, keeps_phase && is_bound(task))
+                GuestTask::new(task, domain.tick.as_ref(), keeps_phase && is_bound(task))
             }))
             .collect(),
         responses_ns: vec![None; place.tasks.len() + usize::from(domain.tick.is_some())],

@@ -48,12 +48,19 @@ pub(crate) struct GuestTask {
 }
 
 impl GuestTask {
-    pub fn new(task: &laxity_host::Task, bound: bool) -> GuestTask {
+    /// A task of a domain whose kernel, if it ticks, does so like this. A timer that cannot be set for less than a
+    /// time ahead lets a job come late by less than that time, after its jitter: it is jitter, too.
+    pub fn new(
+        task: &laxity_host::Task,
+        tick: Option<&laxity_host::Tick>,
+        bound: bool,
+    ) -> GuestTask {
+        let put_off_ns = tick.map_or(0, |tick| (tick.min_delta_ns - 1).max(0));
         GuestTask {
             cost_ns: task.cost_ns.into(),
             period_ns: task.period_ns.into(),
             deadline_ns: task.deadline_ns.into(),
-            jitter_ns: task.jitter_ns.into(),
+            jitter_ns: Ns::from(task.jitter_ns) + Ns::from(put_off_ns),
             bound,
             is_tick: false,
         }

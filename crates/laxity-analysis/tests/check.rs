@@ -474,6 +474,7 @@ fn ticks_come_before_every_task() {
         period_ns: 4,
         cost_ns: 1,
         offset_ns: 0,
+        min_delta_ns: 0,
     });
     for guest in [GuestScheduler::RateMonotonic, GuestScheduler::Edf] {
         for (cost_ns, deadline_ns, bound_ns) in [(3, 4, Some(4)), (4, 6, Some(6)), (4, 5, None)] {
@@ -503,11 +504,36 @@ fn tasks() -> impl Strategy<Value = Vec<Task>> {
     prop::collection::vec(one, 1..4)
 }
 
+/// An endless loop takes the tick at 4 ns, after which the job that is due at 5 ns comes at 7 ns: it is done for 1 ns,
+/// and for another one after the tick at 8 ns.
+#[test]
+fn a_timer_that_cannot_be_set_is_in_the_bound() {
+    let tick = Some(Tick {
+        period_ns: 4,
+        cost_ns: 1,
+        offset_ns: 0,
+        min_delta_ns: 3,
+    });
+    for guest in [GuestScheduler::RateMonotonic, GuestScheduler::Edf] {
+        let late = Task {
+            offset_ns: 5,
+            ..task("t", 2, 20, 5)
+        };
+        let mut domain = domain(10, 10, 1, vec![late]);
+        (domain.tick, domain.guest, domain.cpu_bound) = (tick, guest, true);
+        let host = host(Policy::Deferrable, vec![domain]);
+        let jobs = simulate(&host).expect("it is small").jobs;
+        assert_eq!(jobs[0].completion_ns, Some(10), "{guest:?}");
+        assert_eq!(bounds_ns(&check(&host), 0), [Some(5)], "{guest:?}");
+    }
+}
+
 fn ticks() -> impl Strategy<Value = Option<Tick>> {
     let tick = (1..3i64, 8..20i64).prop_map(|(cost_ns, period_ns)| Tick {
         period_ns,
         cost_ns,
         offset_ns: 0,
+        min_delta_ns: cost_ns - 1,
     });
     prop::option::of(tick)
 }
@@ -576,7 +602,12 @@ proptest! {
         let period_ns = period_ns * UNIT_NS;
         let mut own = domain(1, period_ns, 2, tasks.into_iter().map(scaled).collect());
         own.guest = guest;
-        own.tick = tick.map(|tick| Tick { period_ns: tick.period_ns * UNIT_NS, cost_ns: UNIT_NS / 10, offset_ns: 0 });
+        own.tick = tick.map(|tick| Tick {
+            period_ns: tick.period_ns * UNIT_NS,
+            cost_ns: UNIT_NS / 10,
+            offset_ns: 0,
+            min_delta_ns: tick.min_delta_ns * UNIT_NS,
+        });
         let mut host = host(policy, vec![busy(other_percent * UNIT_NS / 10 + 1, 10 * UNIT_NS, 1), own]);
         if has_costs {
             host.costs.schedule = Cost::Constant { ns: UNIT_NS / 200 };

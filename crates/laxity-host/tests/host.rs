@@ -77,7 +77,8 @@ fn every_key_arrives() {
         Some(Tick {
             period_ns: 4 * MILLISECOND_NS,
             cost_ns: 44_000,
-            offset_ns: 1_500_000
+            offset_ns: 1_500_000,
+            min_delta_ns: 100_000,
         })
     );
     assert_eq!(

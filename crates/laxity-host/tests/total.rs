@@ -55,6 +55,7 @@ fn assert_sound(host: &Host) {
         if let Some(tick) = &domain.tick {
             assert!((1..tick.period_ns).contains(&tick.cost_ns) && tick.period_ns <= HOUR_NS);
             assert!((0..tick.period_ns).contains(&tick.offset_ns));
+            assert!((0..tick.period_ns).contains(&tick.min_delta_ns));
         }
     }
 }

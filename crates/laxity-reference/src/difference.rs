@@ -126,10 +126,11 @@ fn brief(host: &Host) -> String {
         if let Some(tick) = &domain.tick {
             let _ = write!(
                 text,
-                ", ticks of {} every {} from {}",
+                ", ticks of {} every {} from {}, timers of {} at least",
                 time(tick.cost_ns),
                 time(tick.period_ns),
-                time(tick.offset_ns)
+                time(tick.offset_ns),
+                time(tick.min_delta_ns)
             );
         }
         text.push('\n');

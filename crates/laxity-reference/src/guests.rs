@@ -18,6 +18,8 @@ pub(crate) struct Guests<'a> {
     host: &'a Host,
     waiting: Vec<Waiting>,
     completed: Vec<Job>,
+    /// How many jobs of each task have come, by domain and task.
+    come: Vec<Vec<u64>>,
     kernels: Vec<Kernel>,
 }
 
@@ -29,6 +31,8 @@ struct Kernel {
     tick_left_ns: i64,
     /// Whether a job has arrived since the last tick that found none.
     had_job: bool,
+    /// When the kernel set its timer, and for which job: a task of the domain that waited for it, and its number.
+    set: Vec<(i64, usize, u64)>,
 }
 
 impl Kernel {
@@ -47,12 +51,16 @@ impl<'a> Guests<'a> {
                 vcpu,
                 tick_left_ns: 0,
                 had_job: false,
+                set: Vec::new(),
             })
             .collect();
         Guests {
             host,
             waiting: Vec::new(),
             completed: Vec::new(),
+            come: (host.domains.iter())
+                .map(|domain| vec![0; domain.tasks.len()])
+                .collect(),
             kernels,
         }
     }
@@ -74,7 +82,10 @@ impl<'a> Guests<'a> {
 
     /// Rule 1, first half: jobs that complete.
     pub(crate) fn complete(&mut self, now_ns: i64) {
-        for job in self.waiting.extract_if(.., |job| job.left_ns == 0) {
+        let complete: Vec<Waiting> = (self.waiting)
+            .extract_if(.., |job| job.left_ns == 0)
+            .collect();
+        for job in complete {
             self.completed.push(Job {
                 domain: job.domain,
                 task: job.task,
@@ -82,12 +93,13 @@ impl<'a> Guests<'a> {
                 arrival_ns: job.arrival_ns,
                 completion_ns: Some(now_ns),
             });
+            self.set_timer(job.domain, job.task, now_ns);
         }
     }
 
     /// Rule 1, second half: jobs that arrive, in the order of their tasks in the host file. Answers
     /// the (domain, VCPU within it) that get work, in that order. An endless loop is work that
-    /// comes at time 0, before any job.
+    /// comes at time 0, before any job. Jobs of one task come in their order.
     pub(crate) fn arrive(&mut self, now_ns: i64) -> Vec<(usize, usize)> {
         let mut given = Vec::new();
         for (domain, description) in self.host.domains.iter().enumerate() {
@@ -95,17 +107,18 @@ impl<'a> Guests<'a> {
                 given.extend((0..description.vcpus.len()).map(|vcpu| (domain, vcpu)));
             }
         }
+        let loops = given.len();
         for (domain, description) in self.host.domains.iter().enumerate() {
             for (task, parameters) in description.tasks.iter().enumerate() {
-                let since_first_ns = now_ns - parameters.offset_ns;
-                if since_first_ns >= 0 && since_first_ns % parameters.period_ns == 0 {
+                while self.comes_ns(domain, task) <= now_ns {
                     self.waiting.push(Waiting {
                         domain,
                         task,
-                        number: (since_first_ns / parameters.period_ns) as u64,
-                        arrival_ns: now_ns,
+                        number: self.come[domain][task],
+                        arrival_ns: self.due_ns(domain, task),
                         left_ns: parameters.cost_ns,
                     });
+                    self.come[domain][task] += 1;
                     given.push((domain, parameters.vcpu as usize));
                 }
             }
@@ -113,6 +126,7 @@ impl<'a> Guests<'a> {
         for kernel in &mut self.kernels {
             kernel.had_job |= given.contains(&(kernel.domain, kernel.vcpu));
         }
+        self.set_timers(&given[loops..], now_ns);
         given
     }
 
@@ -142,7 +156,74 @@ impl<'a> Guests<'a> {
                 kernel.had_job = false;
             }
         }
+        self.set_timers(&given, now_ns);
         given
+    }
+
+    /// When the next job of a task is due.
+    fn due_ns(&self, domain: usize, task: usize) -> i64 {
+        let parameters = &self.host.domains[domain].tasks[task];
+        parameters.offset_ns + self.come[domain][task] as i64 * parameters.period_ns
+    }
+
+    /// When the next job of a task comes, as far as is known: when it is due, or the least time ahead after the first
+    /// of the instants shortly before at which the kernel set its timer for it.
+    fn comes_ns(&self, domain: usize, task: usize) -> i64 {
+        let due_ns = self.due_ns(domain, task);
+        let Some(tick) = self.host.domains[domain].tick else {
+            return due_ns;
+        };
+        let job = (task, self.come[domain][task]);
+        let sets = (self.kernels.iter())
+            .filter(|kernel| kernel.domain == domain)
+            .flat_map(|kernel| &kernel.set);
+        let shortly_before = sets
+            .filter(|&&(_, task, number)| (task, number) == job)
+            .map(|&(at_ns, ..)| at_ns)
+            .filter(|&at_ns| due_ns - tick.min_delta_ns < at_ns && at_ns < due_ns);
+        match shortly_before.min() {
+            Some(at_ns) => at_ns + tick.min_delta_ns,
+            None => due_ns,
+        }
+    }
+
+    /// When the next job of all comes, as far as is known.
+    pub(crate) fn next_ns(&self) -> i64 {
+        (self.come.iter().enumerate())
+            .flat_map(|(domain, tasks)| (0..tasks.len()).map(move |task| (domain, task)))
+            .map(|(domain, task)| self.comes_ns(domain, task))
+            .min()
+            .unwrap_or(i64::MAX)
+    }
+
+    /// The kernels of these VCPUs set their timers for all tasks.
+    fn set_timers(&mut self, vcpus: &[(usize, usize)], now_ns: i64) {
+        for (domain, description) in self.host.domains.iter().enumerate() {
+            for (task, parameters) in description.tasks.iter().enumerate() {
+                if vcpus.contains(&(domain, parameters.vcpu as usize)) {
+                    self.set_timer(domain, task, now_ns);
+                }
+            }
+        }
+    }
+
+    /// The kernel of a task's VCPU sets its timer for the task's next job, if the task waits for it.
+    fn set_timer(&mut self, domain: usize, task: usize, now_ns: i64) {
+        let is_busy = (self.waiting.iter()).any(|job| (job.domain, job.task) == (domain, task));
+        let (vcpu, number) = (
+            self.host.domains[domain].tasks[task].vcpu as usize,
+            self.come[domain][task],
+        );
+        let kernel = (self.kernels.iter_mut()).find(|kernel| kernel.is_of(domain, vcpu));
+        if let Some(kernel) = kernel
+            && !is_busy
+        {
+            // What was for earlier jobs is of no use.
+            kernel
+                .set
+                .retain(|&(_, of, job)| of != task || job == number);
+            kernel.set.push((now_ns, task, number));
+        }
     }
 
     /// Whether a VCPU has anything to do.

@@ -123,9 +123,9 @@ fn run(host: &Host, rules: &mut dyn Rules, unit_ns: i64) -> Outcome {
         }
         rules.settle(now_ns);
 
-        // Then time passes: one unit, or less where a decision or work ends before.
+        // Then time passes: one unit, or less where a decision or work ends or a job comes before.
         let mut until_ns = (now_ns / unit_ns + 1) * unit_ns;
-        until_ns = until_ns.min(rules.next_ns());
+        until_ns = until_ns.min(rules.next_ns()).min(guests.next_ns());
         for number in (0..cpus).filter_map(|cpu| rules.running(cpu)) {
             let left_ns = guests.left_ns(vcpus[number].domain, vcpus[number].vcpu);
             until_ns = until_ns.min(now_ns.saturating_add(left_ns));
@@ -216,7 +216,12 @@ fn unit_ns(host: &Host) -> i64 {
             times_ns.extend([task.cost_ns, task.period_ns, task.offset_ns]);
         }
         if let Some(tick) = &domain.tick {
-            times_ns.extend([tick.cost_ns, tick.period_ns, tick.offset_ns]);
+            times_ns.extend([
+                tick.cost_ns,
+                tick.period_ns,
+                tick.offset_ns,
+                tick.min_delta_ns,
+            ]);
         }
     }
     times_ns.into_iter().fold(0, greatest_common_divisor)

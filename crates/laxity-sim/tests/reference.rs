@@ -9,7 +9,7 @@ use laxity_trials::seeds;
 /// After so many different hosts the others would say nothing new.
 const DIFFERENT_MOST: usize = 20;
 
-/// Jobs, from the records of their arrivals and completions.
+/// Jobs, from the records of their releases and completions. A job arrives when it is due, and may be released later.
 fn jobs(host: &Host, records: &[Record]) -> Vec<Job> {
     let mut jobs: Vec<Job> = Vec::new();
     for record in records
@@ -18,11 +18,12 @@ fn jobs(host: &Host, records: &[Record]) -> Vec<Job> {
     {
         if record.kind == Kind::Release {
             let (task, number) = laxity_trace::task_of(record.argument);
+            let of = &host.domains[usize::from(record.domain)].tasks[task as usize];
             jobs.push(Job {
                 domain: record.domain.into(),
                 task: task as usize,
                 number,
-                arrival_ns: record.time_ns,
+                arrival_ns: of.offset_ns + number as i64 * of.period_ns,
                 completion_ns: None,
             });
         }

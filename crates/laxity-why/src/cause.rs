@@ -8,7 +8,7 @@ use serde::Serialize;
 pub enum Cause {
     /// The job ran, for up to its task's cost.
     OwnWork,
-    /// The job arrived and was not yet released: jitter.
+    /// The job arrived and was not yet released: jitter, or a timer that its kernel could not set for so soon.
     ReleasedLate,
     /// An earlier job of the same task ran; nobody.
     EarlierJob,

@@ -98,7 +98,9 @@ fn check_job(host: &Host, metadata: &Metadata, job: &Job) {
         0,
         "no guest sleeps over its jobs: {job:?}"
     );
-    if facts_of(host, job).jitter_ns == 0 {
+    let min_delta_ns =
+        (host.domains[usize::from(job.domain)].tick).map_or(0, |tick| tick.min_delta_ns);
+    if facts_of(host, job).jitter_ns == 0 && min_delta_ns == 0 {
         assert_eq!(of(Cause::ReleasedLate), 0);
     }
     if host.costs.is_zero() {

@@ -31,7 +31,7 @@ OTHER = "other reasons"
 
 PHRASES: dict[Kind, str] = {
     "own-work": "its own work alone takes longer than its deadline",
-    "released-late": "it was released late (jitter)",
+    "released-late": "it was released late (jitter, timer)",
     "earlier-job": "the job before it was not yet complete",
     "task": "{who} comes first in its guest",
     "overhead": "its VCPU did work of its kernel (ticks, cache misses)",

@@ -198,6 +198,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
                 current: 0,
                 next: 0,
                 remaining_ns: 0,
+                is_put_off: false,
                 cost_ns: task.cost_ns,
                 period_ns: task.period_ns,
                 deadline_ns: task.deadline_ns,
@@ -208,8 +209,8 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
                 responses: Responses::new(task, counted, kept_jobs_max),
             });
             let task = self.tasks.len() - 1;
-            let release_ns = self.tasks[task].next_release_ns();
-            self.agenda.arrivals.set(task, release_ns);
+            let due_ns = self.tasks[task].next_due_ns();
+            self.agenda.arrivals.set(task, due_ns);
         }
         let first_task = self.tasks.len() - domain.tasks.len();
 
@@ -235,7 +236,10 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
                 tasks,
                 task: NOBODY,
                 told: (None, false),
-                tick: Due::default(),
+                tick: Due {
+                    min_delta_ns: domain.tick.map_or(0, |tick| tick.min_delta_ns),
+                    ..Due::default()
+                },
                 cpu: NOBODY,
                 blocked: true,
                 cpu_bound: domain.cpu_bound,
@@ -492,6 +496,10 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
             .complete_first(task.rank, task.place, next_deadline_ns);
         let done = job(task.place, number);
         self.trace(now, Kind::Complete, cpu, index, done);
+        let Vcpu { task, ref tick, .. } = self.vcpus[index];
+        if tick.min_delta_ns > 0 {
+            self.put_off(task, index, now);
+        }
         self.tell(index, now);
         self.execute(cpu, now);
     }
@@ -500,8 +508,8 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
         let task = &mut self.tasks[index];
         let number = task.next;
         task.next += 1;
-        let release_ns = task.next_release_ns();
-        self.agenda.arrivals.set(index, release_ns);
+        let due_ns = task.next_due_ns();
+        self.agenda.arrivals.set(index, due_ns);
 
         let vcpu_index = task.vcpu as usize;
         let vcpu = &mut self.vcpus[vcpu_index];
@@ -521,6 +529,10 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
                 cpu
             };
             self.trace(now, Kind::Release, on_cpu, vcpu_index, arrived);
+        }
+        if self.vcpus[vcpu_index].tick.min_delta_ns > 0 {
+            self.tasks[index].is_put_off = false;
+            self.put_off_all(vcpu_index, now);
         }
         self.tell(vcpu_index, now);
         let vcpu = &self.vcpus[vcpu_index];

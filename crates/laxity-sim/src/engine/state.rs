@@ -31,6 +31,8 @@ pub struct Due {
     pub left_ns: i64,
     /// A job has arrived since the last tick that found none.
     pub had_job: bool,
+    /// The least time ahead for which the kernel sets its timer; 0 for any.
+    pub min_delta_ns: i64,
 }
 
 /// A periodic task. Its jobs are known by number, and their arrivals follow from it, so a queue of late
@@ -47,6 +49,8 @@ pub struct Task {
     pub next: u64,
     /// CPU time that the current job still needs.
     pub remaining_ns: i64,
+    /// The next job to be released comes later than it is due, since the kernel could not set its timer for that.
+    pub is_put_off: bool,
     pub cost_ns: i64,
     pub period_ns: i64,
     pub deadline_ns: i64,
@@ -69,14 +73,20 @@ impl Task {
         self.arrival_ns(number) + self.deadline_ns
     }
 
-    /// When the next job is released: its arrival, late by its jitter.
+    /// Every job that was released is complete, so that the task waits for its next one.
     #[inline]
-    pub fn next_release_ns(&mut self) -> i64 {
-        let mut release_ns = self.arrival_ns(self.next);
+    pub fn waits(&self) -> bool {
+        self.current == self.next
+    }
+
+    /// When the next job is due: its arrival, late by its jitter.
+    #[inline]
+    pub fn next_due_ns(&mut self) -> i64 {
+        let mut due_ns = self.arrival_ns(self.next);
         if self.jitter_ns > 0 {
-            release_ns += uniform_ns(self.jitter_ns + 1, &mut self.random);
+            due_ns += uniform_ns(self.jitter_ns + 1, &mut self.random);
         }
-        release_ns
+        due_ns
     }
 }
 

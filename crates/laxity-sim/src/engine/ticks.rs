@@ -1,4 +1,4 @@
-//! The timer interrupts of guests' kernels: `docs/explanation/policies.md`, "Ticks of guests".
+//! The timers of guests' kernels: `docs/explanation/policies.md`, "Ticks of guests".
 
 use super::state::{NOBODY, Simulation, TICK, Ticks, Vcpu};
 use crate::workloads::Workloads;
@@ -32,6 +32,9 @@ impl<W: Workloads, S: Sink> Simulation<'_, W, S> {
             }
             vcpu.tick.had_job = has_work;
             vcpu.tick.left_ns = tick.cost_ns;
+            if tick.min_delta_ns > 0 {
+                self.put_off_all(index, now);
+            }
             self.tell(index, now);
             let Vcpu { cpu, blocked, .. } = self.vcpus[index];
             if blocked {
@@ -40,6 +43,26 @@ impl<W: Workloads, S: Sink> Simulation<'_, W, S> {
                 self.account(cpu, now);
                 self.execute(cpu, now);
             }
+        }
+    }
+
+    /// A VCPU's kernel sets its timer for the next jobs of all its tasks.
+    #[cold]
+    pub(super) fn put_off_all(&mut self, index: usize, now: i64) {
+        for rank in 0..self.vcpus[index].tasks.len() {
+            self.put_off(self.vcpus[index].tasks[rank], index, now);
+        }
+    }
+
+    /// A VCPU's kernel sets its timer for the next job of a task. A job that is due sooner than the timer can end comes
+    /// when it ends.
+    pub(super) fn put_off(&mut self, number: u32, index: usize, now: i64) {
+        let end_ns = now + self.vcpus[index].tick.min_delta_ns;
+        let due_ns = self.agenda.arrivals.at(number as usize);
+        let task = &mut self.tasks[number as usize];
+        if task.waits() && !task.is_put_off && now < due_ns && due_ns < end_ns {
+            task.is_put_off = true;
+            self.agenda.arrivals.set(number as usize, end_ns);
         }
     }
 

@@ -1,0 +1,107 @@
+//! What a guest's kernel cannot set its timer for comes late: hosts that are small enough to be computed by hand.
+
+use laxity_host::Host;
+use laxity_trace::{Kind, Record, task_of};
+
+const US: i64 = 1_000;
+
+/// One guest, alone on its CPU, whose kernel sets its timer for 100 us ahead at least.
+fn host(tasks: &str) -> Host {
+    let text = format!(
+        r#"
+        duration = "9 ms"
+        host = {{ cpus = 1, policy = "fifo" }}
+        [[domain]]
+        name = "guest"
+        tick = {{ period = "4 ms", cost = "10 us", offset = "2 ms", min-delta = "100 us" }}
+        tasks = [{tasks}]
+        "#
+    );
+    laxity_host::load(&text, "host.toml", &[] as &[&str]).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// When the first jobs of a task come, and how long after they were due they are complete, us.
+fn first_jobs_us<const JOBS: usize>(host: &Host, task: u32) -> [(i64, i64); JOBS] {
+    let (_, records) = laxity_sim::run(host, Vec::<Record>::new()).expect("valid parameters");
+    let of = &host.domains[0].tasks[task as usize];
+    let time_us = |kind: Kind, number: u64| {
+        let is_it =
+            |record: &&Record| record.kind == kind && task_of(record.argument) == (task, number);
+        records
+            .iter()
+            .find(is_it)
+            .expect("it is in the run")
+            .time_ns
+            / US
+    };
+    std::array::from_fn(|number| {
+        let due_us = (of.offset_ns + number as i64 * of.period_ns) / US;
+        let number = number as u64;
+        let response_us = time_us(Kind::Complete, number) - due_us;
+        (time_us(Kind::Release, number), response_us)
+    })
+}
+
+/// The tick at 6 ms is taken, since a job is being done. The other one, of 6.05 ms, comes at 6.1 ms.
+#[test]
+fn a_job_that_is_due_soon_after_a_tick_comes_late() {
+    let long = r#"{ name = "long", cost = "1 ms", period = "9 ms", offset = "5.5 ms" }"#;
+    let with = |offset: &str| {
+        let short = r#"{ name = "short", cost = "20 us", period = "8 ms", deadline = "1 ms", offset = "OFFSET" }"#;
+        host(&format!("{long}, {}", short.replace("OFFSET", offset)))
+    };
+    assert_eq!(first_jobs_us(&with("6050 us"), 1), [(6_100, 70)]);
+    // With the tick it comes, and 100 us after it the timer can be set for it.
+    assert_eq!(first_jobs_us(&with("6000 us"), 1), [(6_000, 30)]);
+    assert_eq!(first_jobs_us(&with("6099 us"), 1), [(6_100, 21)]);
+    assert_eq!(first_jobs_us(&with("6100 us"), 1), [(6_100, 20)]);
+    let host = with("6050 us");
+    let (outcome, _) = laxity_sim::run(&host, laxity_trace::Off).expect("valid parameters");
+    assert_eq!(outcome.responses[0][1].max_ns(), Some(70 * US));
+}
+
+/// The first job is complete 50 us before the second one is due, which thus comes 50 us late, and is complete when
+/// the third one is due.
+#[test]
+fn a_job_that_is_due_soon_after_the_one_before_it_was_complete_comes_late() {
+    let host = host(r#"{ name = "one", cost = "150 us", period = "200 us" }"#);
+    let expected = [(0, 150), (250, 200), (400, 150), (650, 200)];
+    assert_eq!(first_jobs_us(&host, 0), expected);
+}
+
+/// The job of 1.05 ms is put off for another one that comes at 1 ms, and not once more for that of 1.06 ms. The end of
+/// another task's job puts off none.
+#[test]
+fn a_job_is_put_off_once() {
+    let task = |name: &str, cost: &str, offset: &str| {
+        format!(r#"{{ name = "{name}", cost = "{cost}", period = "8 ms", offset = "{offset}" }}"#)
+    };
+    let late = task("late", "10 us", "1050 us");
+    let others = [task("a", "10 us", "1 ms"), task("b", "10 us", "1060 us")].join(", ");
+    // Task b waits for a timer that is set at 1 ms, too.
+    assert_eq!(
+        first_jobs_us(&host(&format!("{late}, {others}")), 0),
+        [(1_100, 60)]
+    );
+    assert_eq!(
+        first_jobs_us(&host(&format!("{late}, {others}")), 2),
+        [(1_100, 60)]
+    );
+    let ends = task("ends", "140 us", "900 us");
+    assert_eq!(
+        first_jobs_us(&host(&format!("{late}, {ends}")), 0),
+        [(1_050, 10)]
+    );
+}
+
+/// A job that waits for the one before it needs no timer.
+#[test]
+fn a_job_behind_another_one_comes_when_it_is_due() {
+    let host = host(
+        r#"
+        { name = "behind", cost = "150 us", period = "200 us", deadline = "200 us" },
+        { name = "first", cost = "100 us", period = "190 us", offset = "140 us" },
+        "#,
+    );
+    assert_eq!(first_jobs_us::<2>(&host, 0)[1].0, 200);
+}
