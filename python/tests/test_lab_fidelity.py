@@ -74,17 +74,20 @@ def test_ticks_come_when_the_guest_said_so_where_there_are_any() -> None:
     host = Host(HOST, "host.toml")
     overrides = phases(host.resolved(), REPORTED)
     ticking, silent = host.resolved(overrides)["domains"]
-    assert ticking["tick"] == {**REPORTED[0], "cost_ns": 20_000}
+    assert ticking["tick"] == {**REPORTED[0], "cost_ns": 20_000, "min_delta_ns": 0}
     assert silent["tick"] is None
 
 
-def test_ticks_that_a_file_leaves_out_cost_what_is_known_of_the_lab() -> None:
-    host = Host(HOST, "host.toml")
+def test_ticks_that_a_file_leaves_out_are_as_is_known_of_the_lab(tmp_path: Path) -> None:
+    summary = tmp_path / "run.summary.json"
+    summary.write_text(json.dumps({"ticks": REPORTED}))
+    host = Host(HOST, "host.toml").resolve([])
+    ticking, silent = host.changed(known.settled(host, summary)).host["domains"]
+    assert ticking["tick"] == {**REPORTED[0], "cost_ns": 20_000, "min_delta_ns": 0}
     cost_ns = known.tick_cost_ns("sedf")
-    ticking, silent = host.resolved(phases(host.resolved(), REPORTED, cost_ns))["domains"]
-    assert ticking["tick"] == {**REPORTED[0], "cost_ns": 20_000}
-    assert silent["tick"] == {**REPORTED[1], "cost_ns": cost_ns}
-    assert cost_ns > 1_000
+    of_lab = {"cost_ns": cost_ns, "min_delta_ns": known.MIN_DELTA_NS}
+    assert silent["tick"] == {**REPORTED[1], **of_lab}
+    assert min(of_lab.values()) > 1_000
 
 
 def test_periods_begin_when_the_scheduler_said_so(tmp_path: Path) -> None:

@@ -122,17 +122,20 @@ decides when all are awake. Where VCPUs queue in the order in which they wake, e
 decides who runs first, and how long the others wait. A host file cannot tell it. The simulator
 therefore releases the jobs of an instant in the order in which Xen's trace has the VCPUs wake.
 
-What parts the two in the windows outside, read in the traces where they first differ:
+A job also comes behind those that were released at the same instant if it is due less than 100 us
+after its guest's kernel last set its timer. The simulator puts it off as Linux on Xen does
+([rules](../explanation/policies.md#what-happens-at-one-instant), "Ticks of guests").
 
-- `s-aill` with seeds 29 and 63, `s-a` with seed 25: a guest sets its timer for a job that is due
-  in less than 100 us. Linux on Xen sets no timer for less than 100 us ahead, so that the job comes
-  up to 75 us late, behind those that were released at the same instant.
+What parts the two in windows outside, read in the traces where they first differ:
+
 - `s-al` with seed 10, `s-all` with seed 11: a guest's tick comes while it still runs, and in the
   simulator, which is a little ahead there, after it has blocked, so that it wakes for it.
 - `lending` with seed 16: a job is released while its VCPU waits. The guest can tell its deadline on
   Xen only when it runs, and in the simulator it tells it at once.
 - A guest that was awake shortly before the run has credits from then under scheduler S, of which
   the simulator knows nothing: `s-allc` with seed 64.
+
+The traces of the other hosts with a window outside were not read.
 """
 
 OVER_TEXT = """

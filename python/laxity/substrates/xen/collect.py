@@ -182,28 +182,32 @@ def begun(host: ResolvedHost, summary: Path) -> list[str]:
     return found
 
 
-def settled(host: ResolvedHost, summary: Path, tick_cost_ns: int | None = None) -> list[str]:
+def settled(
+    host: ResolvedHost, summary: Path, unless_given: Mapping[str, int] | None = None
+) -> list[str]:
     """Overrides of a resolved host: what a run settled by itself, from its summary.
 
-    Ticks that the host does not have cost `tick_cost_ns`; None leaves them out.
+    Ticks that the host does not have get the keys of `unless_given`, ns; None leaves them out.
     """
-    return [*phases(host, ticks(summary), tick_cost_ns), *begun(host, summary)]
+    return [*phases(host, ticks(summary), unless_given), *begun(host, summary)]
 
 
 def phases(
-    host: ResolvedHost, ticks: Sequence[Mapping[str, int] | None], cost_ns: int | None = None
+    host: ResolvedHost,
+    ticks: Sequence[Mapping[str, int] | None],
+    unless_given: Mapping[str, int] | None = None,
 ) -> list[str]:
     """Overrides of a resolved host: its guests' ticks come when these, reported ones, did.
 
-    Ticks that the host does not have cost `cost_ns`; None leaves them out.
+    Ticks that the host does not have get the keys of `unless_given`, ns; None leaves them out.
     """
     found = []
     for domain, tick in zip(host["domains"], ticks, strict=True):
-        if tick is None or (domain["tick"] is None and cost_ns is None):
+        if tick is None or (domain["tick"] is None and unless_given is None):
             continue
         of_tick = {key: tick[f"{key}_ns"] for key in ("period", "offset")}
-        if domain["tick"] is None and cost_ns is not None:
-            of_tick["cost"] = cost_ns
+        if domain["tick"] is None and unless_given is not None:
+            of_tick |= unless_given
         found += [f"domain.{domain['name']}.tick.{key}={ns} ns" for key, ns in of_tick.items()]
     return found
 

@@ -26,6 +26,9 @@ ARRIVAL_NS = 18_229
 TIMER_LATENCY_NS = 4_500
 """How late the hypervisor serves a timer of the policy (tools/fit/timers.py)."""
 
+MIN_DELTA_NS = 100_000
+"""The least time ahead for which Linux on Xen sets a timer (TIMER_SLOP in arch/x86/xen/time.c)."""
+
 
 def tick_cost_ns(policy: str) -> int:
     """Returns the cost of a tick; policies that were not calibrated have that of their kin."""
@@ -63,9 +66,9 @@ def _written(cost: Mapping[str, int], more_ns: int = 0) -> str:
 
 def settled(host: Resolved, summary: Path, arrival_ns: int = ARRIVAL_NS) -> list[str]:
     """Returns overrides for a model: what is known of the lab, and what a run there settled."""
-    cost_ns = tick_cost_ns(host.host["policy"])
+    tick = {"cost": tick_cost_ns(host.host["policy"]), "min-delta": MIN_DELTA_NS}
     return [
         *costs(host, arrival_ns),
         *timers(host),
-        *collect.settled(host.host, summary, cost_ns),
+        *collect.settled(host.host, summary, tick),
     ]
