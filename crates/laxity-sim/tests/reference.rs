@@ -18,12 +18,17 @@ fn jobs(host: &Host, records: &[Record]) -> Vec<Job> {
     {
         if record.kind == Kind::Release {
             let (task, number) = laxity_trace::task_of(record.argument);
-            let of = &host.domains[usize::from(record.domain)].tasks[task as usize];
+            let domain = &host.domains[usize::from(record.domain)];
+            let of = &domain.tasks[task as usize];
+            let due_ns = of.offset_ns + number as i64 * of.period_ns;
+            let late_ns = domain.tick.map_or(0, |tick| tick.min_delta_ns);
+            let comes_ns = due_ns..due_ns + late_ns.max(1);
+            assert!(comes_ns.contains(&record.time_ns), "{record:?}");
             jobs.push(Job {
                 domain: record.domain.into(),
                 task: task as usize,
                 number,
-                arrival_ns: of.offset_ns + number as i64 * of.period_ns,
+                arrival_ns: due_ns,
                 completion_ns: None,
             });
         }
