@@ -23,14 +23,15 @@ class Task(TypedDict):
     """A periodic task."""
 
     offset_ns: int
-    """The first arrival, ns from the start of the trace; below the period."""
+    """The first arrival, ns from the start of the trace, to as many digits as wakes are exact;
+    below the period."""
     period_ns: int
-    """Between arrivals."""
+    """Between arrivals, to as many digits as wakes tell."""
     cost_ns: int
     """The CPU time of a job, by least squares over all busy periods."""
     alone_ns: list[int] | None
-    """The least and the most that a job took which was alone in its busy period; none where none
-    was."""
+    """The least and the most that a job took which was alone in its busy period, without the wake;
+    none where none was."""
     arrivals: int
     """Arrivals within the trace."""
     wakes: int
@@ -47,7 +48,12 @@ class Recognized(TypedDict):
     explained: float
     """The part of the wakes that are arrivals."""
     rest: float
-    """The part of the work that differs from what the tasks say."""
+    """The part of the work that differs from what the tasks and `wake_ns` say."""
+    own: float
+    """The part of the work that is done in busy periods without a job: a kernel's own."""
+    wake_ns: int
+    """What the guest's kernel takes each time that the VCPU wakes, beside what a job takes; 0 where
+    the busy periods do not tell it, so that it is part of the costs."""
 
 
 class NothingLoad(TypedDict):

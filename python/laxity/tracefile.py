@@ -111,6 +111,21 @@ def records(trace: Path) -> np.ndarray[tuple[int], np.dtype[np.void]]:
     return np.memmap(trace, RECORD, mode="r", offset=offset)
 
 
+def accounting_phase_ns(trace: Path, accounting_ns: int) -> int | None:
+    """When credits are distributed, every `accounting_ns`; None if they never are.
+
+    A distribution comes when the hypervisor's timer brings it, which is never too early: the phase
+    is that of the one that is the least late.
+    """
+    told = records(trace)
+    times_ns = told["time_ns"][told["kind"] == number_of("replenish")]
+    if not len(times_ns):
+        return None
+    # From half a step before the first one: the least late may be on the other side of a multiple.
+    from_ns = int(times_ns[0]) - accounting_ns // 2
+    return (from_ns + int(((times_ns - from_ns) % accounting_ns).min())) % accounting_ns
+
+
 def table(trace: Path) -> pa.Table:
     """All records with names in place of numbers; times in ns.
 

@@ -23,6 +23,8 @@ pub struct Candidate {
     pub arrivals: usize,
     /// How far from its arrival a hit wakes at most.
     pub jitter_ns: f64,
+    /// How far before its arrival a hit wakes at most.
+    pub early_ns: f64,
 }
 
 /// All candidates, where wakes come up to `tolerance_ns` from arrivals, and busy periods with no more work than
@@ -233,10 +235,11 @@ fn candidate(busy: &[Busy], hits: &[(i64, usize)], arrivals: usize) -> Candidate
     }
     let (zero_ns, period_ns) = line.told();
     let zero_ns = zero_ns + first_ns as f64;
-    let off_ns = |&(number, place): &(i64, usize)| {
-        (busy[place].start_ns as f64 - zero_ns - number as f64 * period_ns).abs()
+    let late_ns = |&(number, place): &(i64, usize)| {
+        busy[place].start_ns as f64 - zero_ns - number as f64 * period_ns
     };
-    let jitter_ns = hits.iter().map(off_ns).fold(0.0, f64::max);
+    let early_ns = hits.iter().map(|hit| -late_ns(hit)).fold(0.0, f64::max);
+    let jitter_ns = hits.iter().map(late_ns).fold(early_ns, f64::max);
     // An arrival that is nearly at 0 is at 0.
     let before = (zero_ns / period_ns + (jitter_ns + 1.0) / period_ns).floor();
     let mut hits: Vec<u32> = hits.iter().map(|&(_, place)| place as u32).collect();
@@ -247,5 +250,6 @@ fn candidate(busy: &[Busy], hits: &[(i64, usize)], arrivals: usize) -> Candidate
         hits,
         arrivals,
         jitter_ns,
+        early_ns,
     }
 }

@@ -12,12 +12,16 @@ mod busy;
 mod candidates;
 mod costs;
 mod jobs;
+mod join;
+mod model;
 mod observe;
 mod recognize;
 mod squares;
+mod task;
 
 pub use busy::{Busy, Seen, seen};
 pub use costs::Costs;
 pub use jobs::{completions_ns, with_jobs};
 pub use observe::{Domain, Load, Observation, Vcpu, observe};
-pub use recognize::{Recognized, Task, recognize};
+pub use recognize::{Recognized, recognize};
+pub use task::Task;

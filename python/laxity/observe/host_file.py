@@ -95,6 +95,12 @@ def _load(vcpus: list[Vcpu]) -> Iterator[str]:
         yield "tasks = ["
         count = 0
         for index, vcpu in enumerate(vcpus):
+            wake_ns = vcpu["load"]["wake_ns"] if vcpu["load"]["kind"] == "tasks" else 0
+            if wake_ns:
+                yield (
+                    f"    # At each wake of VCPU {index} its kernel takes {time(wake_ns)} more, "
+                    "which is in no cost."
+                )
             for comment, cost_ns, period_ns, offset_ns in _tasks(vcpu):
                 count += 1
                 cost_ns = min(max(cost_ns, 1), period_ns)  # noqa: PLW2901 - the bounds of the key

@@ -15,7 +15,7 @@ from laxity.errors import InputError, core_errors
 from laxity.host import Host
 from laxity.observe import here, threads
 from laxity.observe.host_file import host_file
-from laxity.observe.known import of_host, of_trace
+from laxity.observe.known import of_host, of_trace, with_accounting
 from laxity.text import number
 from laxity.tracefs import MAGIC, PACKETS, SOCKETS
 
@@ -90,6 +90,7 @@ def observe_trace(raw: Path, trace: Path, known: Configuration, source: str) -> 
     """
     with core_errors():
         found: Observation = json.loads(_core.observe(str(raw)))
+    known = with_accounting(known, raw)
     text = host_file(found, tracefile.metadata(raw), known, source)
     host = Host.parse(text, directories.HOST)
     return Observed(found, host, run_of(host.resolve(), raw, trace))

@@ -145,21 +145,9 @@ def ticks(summary: Path) -> list[dict[str, int] | None]:
 
 
 def _accounting_phase_ns(host: ResolvedHost, trace: Path) -> int | None:
-    """When credits are distributed, from a trace; None if none are.
-
-    A distribution comes when Xen's timer brings it, which is never too early: the phase is that of
-    the one that is the least late.
-    """
     if not TABLE[host["policy"]].uses("accounting-phase"):
         return None
-    records = tracefile.records(trace)
-    times_ns = records["time_ns"][records["kind"] == tracefile.number_of("replenish")]
-    if not len(times_ns):
-        return None
-    accounting_ns = host["settings"]["accounting_ns"]
-    # From half a step before the first one: the least late may be on the other side of a multiple.
-    from_ns = int(times_ns[0]) - accounting_ns // 2
-    return (from_ns + int(((times_ns - from_ns) % accounting_ns).min())) % accounting_ns
+    return tracefile.accounting_phase_ns(trace, host["settings"]["accounting_ns"])
 
 
 def begun(host: ResolvedHost, summary: Path) -> list[str]:
