@@ -86,6 +86,11 @@ profile() {
     put 1 $TRACING/options/funcgraph-tail
 }
 
+# exits: windows also record when guests are entered and left, and why
+exits() {
+    exits=--exits
+}
+
 # parameters NAME KEY=VALUE...: those of a domain under that policy
 parameters() {
     echo "domain $*" >>/tmp/scheduler.domains
@@ -159,7 +164,7 @@ try_window() {
     start=$((${now%% *} + lead))
     # Periods begin with the run, as in the simulator.
     [ -z "$policy" ] || echo "phase $start ${now#* }" >&7
-    laxity-ftrace --until $((start + duration)) --mib "$mib" "$into/trace.bin" >/tmp/trace.log 2>&1 &
+    laxity-ftrace --until $((start + duration)) --mib "$mib" $exits "$into/trace.bin" >/tmp/trace.log 2>&1 &
     tracer=$!
     until grep -qs recording /tmp/trace.log; do
         # One that began after the run is over records, and ends at once.
@@ -263,3 +268,4 @@ wait_for() {
 domains=
 policy=
 profiled=
+exits=

@@ -2,7 +2,9 @@
 /*
  * Records who runs on the CPUs of a Linux host, from its tracepoints.
  *
- *   laxity-ftrace --until NS --mib MIB FILE    NS of the TSC's clock; buffers of MIB for each CPU
+ *   laxity-ftrace --until NS --mib MIB [--exits] FILE
+ *                            NS of the TSC's clock; buffers of MIB for each CPU; --exits: it also
+ *                            records when guests are entered and left, and why
  *
  * It traces in an instance of its own, so that whoever traces beside it is not disturbed, and
  * removes it in the end. A line "recording" tells that it has begun. The file, little-endian:
@@ -25,6 +27,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,8 +43,10 @@
 #define TEXT_BYTES 65536
 #define PAGE_BYTES_MAX 65536
 
-static const char *const events[] = {"sched/sched_switch", "sched/sched_wakeup"};
-#define EVENTS (sizeof events / sizeof *events)
+static const char *const events[] = {"sched/sched_switch", "sched/sched_wakeup", "kvm/kvm_entry",
+                                     "kvm/kvm_exit"};
+#define EVENTS_ALWAYS 2u
+#define EVENTS_WITH_EXITS 4u
 
 static uint64_t khz;
 
@@ -159,7 +164,7 @@ static void sleep_until(uint64_t until_ns)
     }
 }
 
-static void start(const char *mib)
+static void start(const char *mib, unsigned count)
 {
     char text[64];
     rmdir(INSTANCE);
@@ -169,7 +174,7 @@ static void start(const char *mib)
     set("tracing_on", "0");
     set("trace_clock", "x86-tsc");
     set("buffer_size_kb", text);
-    for (unsigned i = 0; i < EVENTS; i++) {
+    for (unsigned i = 0; i < count; i++) {
         snprintf(text, sizeof text, "events/%s/enable", events[i]);
         set(text, "1");
     }
@@ -178,17 +183,20 @@ static void start(const char *mib)
 
 int main(int count, char **words)
 {
-    if (count != 6 || strcmp(words[1], "--until") || strcmp(words[3], "--mib")) {
-        fprintf(stderr, "use: laxity-ftrace --until NS --mib MIB FILE\n");
+    bool exits = count == 7 && !strcmp(words[5], "--exits");
+    if (count != 6 + exits || strcmp(words[1], "--until") || strcmp(words[3], "--mib")) {
+        fprintf(stderr, "use: laxity-ftrace --until NS --mib MIB [--exits] FILE\n");
         return 2;
     }
     uint64_t until_ns = strtoull(words[2], NULL, 10);
-    FILE *file = fopen(words[5], "wb");
+    const char *path = words[count - 1];
+    uint32_t recorded = exits ? EVENTS_WITH_EXITS : EVENTS_ALWAYS;
+    FILE *file = fopen(path, "wb");
     if (!file)
-        quit(2, "%s: %s", words[5], strerror(errno));
+        quit(2, "%s: %s", path, strerror(errno));
     find_rate();
     uint64_t began = tsc_cycles();
-    start(words[4]);
+    start(words[4], recorded);
     printf("recording\n");
     fflush(stdout);
     sleep_until(until_ns);
@@ -196,7 +204,7 @@ int main(int count, char **words)
     uint64_t ended = tsc_cycles();
 
     uint32_t cpus = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
-    uint32_t head[2] = {VERSION, cpus}, texts = 1 + EVENTS;
+    uint32_t head[2] = {VERSION, cpus}, texts = 1 + recorded;
     put(file, "LAXITYLT", 8);
     put(file, head, sizeof head);
     put(file, &khz, sizeof khz);
@@ -204,15 +212,15 @@ int main(int count, char **words)
     put(file, &ended, sizeof ended);
     put(file, &texts, sizeof texts);
     put_text(file, INSTANCE "events/header_page");
-    for (unsigned i = 0; i < EVENTS; i++) {
-        char path[256];
-        snprintf(path, sizeof path, INSTANCE "events/%s/format", events[i]);
-        put_text(file, path);
+    for (unsigned i = 0; i < recorded; i++) {
+        char format[256];
+        snprintf(format, sizeof format, INSTANCE "events/%s/format", events[i]);
+        put_text(file, format);
     }
     for (unsigned cpu = 0; cpu < cpus; cpu++)
         put_cpu(file, cpu);
     if (fclose(file))
-        quit(1, "%s: %s", words[5], strerror(errno));
+        quit(1, "%s: %s", path, strerror(errno));
     rmdir(INSTANCE);
     return 0;
 }

@@ -1,6 +1,7 @@
 //! The decoder of a CPU's buffer: pages become events.
 
 use crate::error::KvmError;
+use crate::exits::Exits;
 use crate::format::{Field, Format, TextField};
 use crate::pages::{self, Found};
 use crate::run::KvmRun;
@@ -69,6 +70,7 @@ pub struct Formats {
     woken: Field,
     /// The CPU in whose queue it is put.
     target: Option<Field>,
+    exits: Option<Exits>,
 }
 
 impl Formats {
@@ -85,6 +87,7 @@ impl Formats {
             wakeup: wakeup.number()?,
             woken: wakeup.field("pid")?,
             target: wakeup.field("target_cpu").ok(),
+            exits: Exits::find(texts),
         })
     }
 
@@ -120,7 +123,10 @@ impl Formats {
                 cpu: u16::try_from(target).unwrap_or(NONE),
             }));
         }
-        Ok(None)
+        match &self.exits {
+            Some(exits) => exits.what(number, |thread| threads.who(thread), value),
+            None => Ok(None),
+        }
     }
 
     /// The thread that a switch gives the CPU: its number, name and priority. `None` for other events.

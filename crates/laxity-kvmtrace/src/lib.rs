@@ -17,8 +17,9 @@
 //! The texts are the formats that tracefs has of the buffers' pages and of the events. The bytes of a CPU are pages as
 //! the kernel's ring buffer has them, oldest first.
 //! Pages and events are laid out as the kernel's `Documentation/trace/ring-buffer-map.rst` and
-//! `include/linux/ring_buffer.h` say. Used are `sched_switch` and `sched_wakeup`; where their fields stand is
-//! taken from the formats, which differ among kernels. Everything else is passed over.
+//! `include/linux/ring_buffer.h` say. Used are `sched_switch` and `sched_wakeup`, and `kvm_entry` and `kvm_exit` where
+//! both are there; where their fields stand is taken from the formats, which differ among kernels. Everything else is
+//! passed over.
 //!
 //! What a policy of Laxity did to VCPUs is in the file that `laxity-scx` writes, little-endian:
 //!
@@ -42,12 +43,14 @@
 //! - A switch is a `Schedule`, whose cost is not known. Decisions that change nothing are not traced by Linux.
 //! - A VCPU blocks when its thread leaves the CPU and is not runnable. It was preempted if it is runnable, also
 //!   when its budget is used up.
+//! - The guest of a VCPU is left and entered when KVM says so in the thread of the VCPU.
 //! - `laxity-replay` does the rest.
 #![forbid(unsafe_code)]
 
 mod dump;
 mod error;
 mod events;
+mod exits;
 mod format;
 mod input;
 mod packets;
@@ -78,5 +81,6 @@ pub fn import(dump: &[u8], run: &KvmRun) -> Result<(Vec<Record>, Summary), KvmEr
     let (mut events, cpus) = decode(dump, run, &vcpus)?;
     // Each CPU's are in order; the sort is stable, so at one instant CPUs stay by number.
     events.sort_by_key(|event| event.cycles);
+    exits::leave_out_reentered(&mut events);
     Ok(replay.run(&vcpus, &events, cpus)?)
 }

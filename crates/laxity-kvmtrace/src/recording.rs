@@ -2,6 +2,7 @@
 
 use crate::error::KvmError;
 use crate::events::{Formats, Threads, read_pages};
+use crate::exits::leave_out_reentered;
 use crate::packets::{Network, Seen, Taker, Takers, late};
 use crate::pages::{self, Found};
 use crate::run::KvmRun;
@@ -56,7 +57,7 @@ pub enum Packets {
     CardsAndSockets,
 }
 
-/// A file of trace-cmd with `sched_switch` and `sched_wakeup`.
+/// A file of trace-cmd with `sched_switch` and `sched_wakeup`, and perhaps more.
 pub struct Recording<'a> {
     file: TraceDat<'a>,
     formats: Formats,
@@ -158,6 +159,7 @@ impl<'a> Recording<'a> {
             guessed += add_untraced(&mut events, of_cpu, &departures);
         }
         order(&mut events);
+        leave_out_reentered(&mut events);
         let cpus = self.survey.cpus.max(metadata.cpus) as usize;
         let (records, summary) = replay.run(&vcpus, &events, cpus)?;
         Ok((records, summary, guessed))

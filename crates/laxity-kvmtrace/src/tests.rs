@@ -3,7 +3,7 @@
 use super::*;
 use crate::dump::{MAGIC, VERSION};
 use laxity_replay::Jobs;
-use laxity_trace::{DomainMetadata, Kind, Metadata, NONE, TaskMetadata};
+use laxity_trace::{DomainMetadata, Exit, Kind, Metadata, NONE, TaskMetadata};
 use proptest::prelude::*;
 
 const MS: i64 = 1_000_000;
@@ -12,6 +12,8 @@ const START_NS: i64 = 1000 * MS;
 const PAGE_BYTES: usize = 256;
 const SWITCH: &str = "name: sched_switch\nID: 310\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\tfield:pid_t prev_pid;\toffset:8;\tsize:4;\tsigned:1;\n\tfield:long prev_state;\toffset:16;\tsize:8;\tsigned:1;\n\tfield:pid_t next_pid;\toffset:24;\tsize:4;\tsigned:1;\n\tfield:char next_comm[16];\toffset:28;\tsize:16;\tsigned:0;\n\tfield:int next_prio;\toffset:44;\tsize:4;\tsigned:1;\n";
 const WAKEUP: &str = "name: sched_wakeup\nID: 312\nformat:\n\tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\tfield:pid_t pid;\toffset:24;\tsize:4;\tsigned:1;\n";
+const ENTRY: &str = "name: kvm_entry\nID: 1756\nformat:\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\tfield:unsigned int vcpu_id;\toffset:8;\tsize:4;\tsigned:0;\n";
+const EXIT: &str = "name: kvm_exit\nID: 1744\nformat:\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\tfield:unsigned int exit_reason;\toffset:8;\tsize:4;\tsigned:0;\n\tfield:u32 isa;\toffset:12;\tsize:4;\tsigned:0;\n";
 
 /// *control* has a VCPU and a task, *batch* a VCPU; thread 9 is nobody's.
 const CONTROL: i32 = 41;
@@ -52,6 +54,8 @@ struct Dump {
     pages: Vec<Vec<u8>>,
     last: u64,
     lost: u64,
+    /// It has the formats of `kvm_entry` and `kvm_exit`.
+    tells_exits: bool,
 }
 
 impl Dump {
@@ -97,6 +101,22 @@ impl Dump {
         self.event(time_ns, &data);
     }
 
+    fn entry(&mut self, time_ns: i64, thread: i32) {
+        let mut data = [0; 12];
+        data[..2].copy_from_slice(&1756_u16.to_le_bytes());
+        data[4..8].copy_from_slice(&thread.to_le_bytes());
+        self.event(time_ns, &data);
+    }
+
+    fn exit(&mut self, time_ns: i64, thread: i32, isa: u32, reason: u32) {
+        let mut data = [0; 16];
+        data[..2].copy_from_slice(&1744_u16.to_le_bytes());
+        data[4..8].copy_from_slice(&thread.to_le_bytes());
+        data[8..12].copy_from_slice(&reason.to_le_bytes());
+        data[12..].copy_from_slice(&isa.to_le_bytes());
+        self.event(time_ns, &data);
+    }
+
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(VERSION.to_le_bytes());
@@ -104,8 +124,10 @@ impl Dump {
         bytes.extend(KHZ.to_le_bytes());
         bytes.extend(Dump::cycles(-MS).to_le_bytes());
         bytes.extend(Dump::cycles(30 * MS).to_le_bytes());
-        bytes.extend(3_u32.to_le_bytes());
-        for text in ["\tfield: u64 timestamp;\n", SWITCH, WAKEUP] {
+        let texts = ["\tfield: u64 timestamp;\n", SWITCH, WAKEUP, ENTRY, EXIT];
+        let texts = &texts[..if self.tells_exits { 5 } else { 3 }];
+        bytes.extend((texts.len() as u32).to_le_bytes());
+        for text in texts {
             bytes.extend((text.len() as u32).to_le_bytes());
             bytes.extend(text.as_bytes());
         }
@@ -200,6 +222,129 @@ fn threads_become_vcpus() {
             .iter()
             .all(|record| record.cpu == 0 || record.cpu == NONE)
     );
+}
+
+/// The same with exits: *batch* is interrupted, *control* wakes from a halt, sets its timer and halts, and *batch* has
+/// meanwhile not been entered. The exit at 3.2 ms is one after which the guest was entered untraced.
+fn with_exits() -> Dump {
+    let mut dump = Dump {
+        tells_exits: true,
+        ..Dump::default()
+    };
+    dump.switch(-MS / 2, 0, 0, BATCH);
+    dump.exit(-MS / 3, BATCH, AMD, 0x60);
+    dump.entry(-MS / 4, BATCH);
+    dump.wake(MS, CONTROL);
+    dump.exit(MS, BATCH, AMD, 0x60);
+    dump.switch(MS + 10, BATCH, 0x100, CONTROL);
+    dump.entry(MS + 20, CONTROL);
+    dump.exit(MS + 30, CONTROL, AMD, 0x7C);
+    dump.entry(MS + 40, CONTROL);
+    dump.exit(2 * MS - 10, CONTROL, AMD, 0x78);
+    dump.switch(2 * MS, CONTROL, 1, BATCH);
+    dump.entry(2 * MS + 10, BATCH);
+    dump.exit(3 * MS, OTHER, INTEL, 12);
+    dump.exit(3 * MS + MS / 5, BATCH, INTEL, 32);
+    dump.exit(4 * MS, BATCH, INTEL, 30);
+    dump.entry(4 * MS + 50, BATCH);
+    dump.exit(14 * MS, BATCH, INTEL, 0x8000_0021);
+    dump
+}
+
+const INTEL: u32 = 1;
+const AMD: u32 = 2;
+
+#[test]
+fn guests_are_left_and_entered() {
+    let dump = with_exits();
+    let (records, summary) = import_bytes(&dump.bytes()).expect("the dump is whole");
+    let is_of_guest = |record: &&Record| matches!(record.kind, Kind::Exit | Kind::Enter);
+    let rows: Vec<_> = (records.iter().filter(is_of_guest))
+        .map(|record| {
+            let exit = Exit::of(record.argument).filter(|_| record.kind == Kind::Exit);
+            (record.time_ns, record.domain, record.cpu, exit)
+        })
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            // It is entered before it is left, so that it had been left.
+            (0, 0, NONE, Some(Exit::Other)),
+            (MS, 1, 0, Some(Exit::Interrupt)),
+            (MS + 20, 0, 0, None),
+            (MS + 30, 0, 0, Some(Exit::Register)),
+            (MS + 40, 0, 0, None),
+            (2 * MS - 10, 0, 0, Some(Exit::Halt)),
+            (2 * MS + 10, 1, 0, None),
+            (4 * MS, 1, 0, Some(Exit::Port)),
+            (4 * MS + 50, 1, 0, None),
+            (14 * MS, 1, 0, Some(Exit::Other)),
+        ]
+    );
+    // All else is as it is without exits.
+    let rest: Vec<Record> = (records.iter().filter(|record| !is_of_guest(record)))
+        .copied()
+        .collect();
+    let mut without = dump;
+    without.tells_exits = false;
+    let (records, same) = import_bytes(&without.bytes()).expect("the dump is whole");
+    assert_eq!((rest, summary), (records, same));
+}
+
+#[test]
+fn reasons_have_the_numbers_of_their_processors() {
+    let told = |isa, reason| {
+        let mut dump = Dump {
+            tells_exits: true,
+            ..Dump::default()
+        };
+        dump.switch(-MS / 2, 0, 0, BATCH);
+        dump.exit(MS, BATCH, isa, reason);
+        let (records, _) = import_bytes(&dump.bytes()).expect("the dump is whole");
+        let exit = records.iter().find(|record| record.kind == Kind::Exit);
+        Exit::of(exit.expect("it is told").argument).expect("a reason")
+    };
+    // Numbers as the description of the event, which the kernel gives, names them.
+    let named = [
+        (INTEL, "EXTERNAL_INTERRUPT", 1, Exit::Interrupt),
+        (INTEL, "PREEMPTION_TIMER", 52, Exit::Timer),
+        (INTEL, "HLT", 12, Exit::Halt),
+        (INTEL, "MWAIT_INSTRUCTION", 36, Exit::Halt),
+        (INTEL, "MSR_READ", 31, Exit::Register),
+        (INTEL, "MSR_WRITE", 32, Exit::Register),
+        (INTEL, "TPR_BELOW_THRESHOLD", 43, Exit::Controller),
+        (INTEL, "APIC_ACCESS", 44, Exit::Controller),
+        (INTEL, "EOI_INDUCED", 45, Exit::Controller),
+        (INTEL, "APIC_WRITE", 56, Exit::Controller),
+        (INTEL, "INTERRUPT_WINDOW", 7, Exit::Window),
+        (INTEL, "NMI_WINDOW", 8, Exit::Window),
+        (INTEL, "IO_INSTRUCTION", 30, Exit::Port),
+        (INTEL, "EPT_VIOLATION", 48, Exit::Memory),
+        (INTEL, "EPT_MISCONFIG", 49, Exit::Memory),
+        (INTEL, "VMCALL", 18, Exit::Hypercall),
+        (INTEL, "PAUSE_INSTRUCTION", 40, Exit::Pause),
+        (INTEL, "CPUID", 10, Exit::Other),
+        (AMD, "interrupt", 0x60, Exit::Interrupt),
+        (AMD, "nmi", 0x61, Exit::Interrupt),
+        (AMD, "smi", 0x62, Exit::Interrupt),
+        (AMD, "hlt", 0x78, Exit::Halt),
+        (AMD, "mwait", 0x8B, Exit::Halt),
+        (AMD, "idle-halt", 0xA6, Exit::Halt),
+        (AMD, "msr", 0x7C, Exit::Register),
+        (AMD, "write_cr8", 0x18, Exit::Controller),
+        (AMD, "avic_incomplete_ipi", 0x401, Exit::Controller),
+        (AMD, "avic_unaccelerated_access", 0x402, Exit::Controller),
+        (AMD, "vintr", 0x64, Exit::Window),
+        (AMD, "io", 0x7B, Exit::Port),
+        (AMD, "npf", 0x400, Exit::Memory),
+        (AMD, "hypercall", 0x81, Exit::Hypercall),
+        (AMD, "pause", 0x77, Exit::Pause),
+        (AMD, "cpuid", 0x72, Exit::Other),
+        (3, "of no known processor", 1, Exit::Other),
+    ];
+    for (isa, name, number, exit) in named {
+        assert_eq!(told(isa, number), exit, "{name}");
+    }
 }
 
 /// The file of a policy's events: a time from the start of the run, a thread, a number and an argument.
@@ -369,13 +514,15 @@ fn buffers_that_overlap_are_refused() {
 proptest! {
     #[test]
     fn no_byte_makes_it_fail_otherwise(at in any::<prop::sample::Index>(), value: u8, cut in any::<prop::sample::Index>()) {
-        let mut bytes = usual().bytes();
-        let at = at.index(bytes.len());
-        bytes[at] = value;
-        bytes.truncate(cut.index(bytes.len()) + 1);
-        if let Ok((_, summary)) = import_bytes(&bytes) {
-            let busy: i64 = summary.cpu_ns.iter().flatten().sum();
-            prop_assert_eq!(busy + summary.idle_ns + summary.foreign_ns, 20 * MS);
+        for dump in [usual(), with_exits()] {
+            let mut bytes = dump.bytes();
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+            bytes.truncate(cut.index(bytes.len()) + 1);
+            if let Ok((_, summary)) = import_bytes(&bytes) {
+                let busy: i64 = summary.cpu_ns.iter().flatten().sum();
+                prop_assert_eq!(busy + summary.idle_ns + summary.foreign_ns, 20 * MS);
+            }
         }
     }
 

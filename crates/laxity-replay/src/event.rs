@@ -1,8 +1,8 @@
 //! Events on the CPUs of a host, as its kernel recorded them.
 
-use laxity_trace::Kind;
 #[cfg(doc)]
 use laxity_trace::NONE;
+use laxity_trace::{Exit, Kind};
 
 /// The VCPU that runs on a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +64,13 @@ pub enum What {
         vcpu: u32,
         /// It did; it was not woken before it left its CPU.
         real: bool,
+    },
+    /// The guest of a VCPU was left or entered.
+    Guest {
+        /// By its place among all VCPUs of the host file.
+        vcpu: u32,
+        /// Why it was left; `None` if it was entered.
+        exit: Option<Exit>,
     },
     /// The policy changed something of a VCPU.
     Policy {

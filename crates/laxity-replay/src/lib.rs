@@ -1,7 +1,8 @@
 //! Converts a kernel's events on its CPUs, and guests' reports of their jobs, to the project's own trace.
 //!
 //! - Time 0 is the start of the run. What is before 0 only tells who runs and who is runnable then: the trace begins
-//!   with a `Wake` of each runnable VCPU and a `Run` of each running one. What is after the end is cut.
+//!   with a `Wake` of each runnable VCPU, a `Run` of each running one and an `Exit` of each guest that was left. What
+//!   is after the end is cut.
 //! - VCPUs that are not of the host file (dom0's, other threads) are *foreign*: a CPU that runs one is idle in the
 //!   trace, and the time is in [`Summary::foreign_ns`]. A decision that only concerns foreign ones is not in it.
 //! - Jobs arrive as their tasks say, and complete as the guests report. There is no `Execute`: a hypervisor does

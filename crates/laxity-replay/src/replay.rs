@@ -5,7 +5,7 @@ use crate::event::{Decision, Event, What, Who};
 use crate::summary::Summary;
 use crate::vcpus::Vcpus;
 use laxity_run::released_jobs;
-use laxity_trace::{Kind, Metadata, NONE, Record, job};
+use laxity_trace::{Exit, Kind, Metadata, NONE, Record, job};
 use std::iter::Peekable;
 
 /// The records of the jobs that are still to come.
@@ -119,6 +119,8 @@ struct Vcpu {
     /// The CPU on which it runs, or [`NONE`].
     cpu: u16,
     blocked: bool,
+    /// Why its guest was left, until it is entered.
+    exit: Option<Exit>,
 }
 
 /// The VCPU of each CPU, as the events go by.
@@ -141,11 +143,14 @@ impl<'a> Host<'a> {
         let blocked = Vcpu {
             cpu: NONE,
             blocked: true,
+            exit: None,
         };
         let mut vcpus = vec![blocked; names.count()];
         // Whether it is known of a VCPU if it was runnable, and where it ran.
         let mut runnable = vec![false; vcpus.len()];
         let mut placed = vec![false; vcpus.len()];
+        // Whether it is known if its guest was left.
+        let mut told = vec![false; vcpus.len()];
         for event in events {
             let (before, after) = match event.what {
                 What::Switch { before, after, .. } => (before, after),
@@ -154,6 +159,12 @@ impl<'a> Host<'a> {
                     if !std::mem::replace(&mut runnable[vcpu as usize], true) {
                         let blocks = matches!(event.what, What::Block { .. });
                         vcpus[vcpu as usize].blocked = !blocks;
+                    }
+                    continue;
+                }
+                What::Guest { vcpu, exit } => {
+                    if !std::mem::replace(&mut told[vcpu as usize], true) && exit.is_none() {
+                        vcpus[vcpu as usize].exit = Some(Exit::Other);
                     }
                     continue;
                 }
@@ -217,6 +228,12 @@ impl<'a> Host<'a> {
                 self.record(0, vcpu, Kind::Run, cpu, until_ns);
             }
         }
+        for vcpu in 0..self.vcpus.len() as u32 {
+            let Vcpu { cpu, exit, .. } = self.vcpus[vcpu as usize];
+            if let Some(exit) = exit {
+                self.record(0, vcpu, Kind::Exit, cpu, exit as i64);
+            }
+        }
     }
 
     /// Jobs that arrive and complete up to a time.
@@ -237,6 +254,17 @@ impl<'a> Host<'a> {
                 self.wake(time_ns, vcpu, if is_of_host { cpu } else { NONE });
             }
             What::Block { vcpu, .. } => self.block(time_ns, vcpu),
+            What::Guest { vcpu, exit } => {
+                let of_vcpu = &mut self.vcpus[vcpu as usize];
+                let cpu = of_vcpu.cpu;
+                if std::mem::replace(&mut of_vcpu.exit, exit) != exit {
+                    let (kind, argument) = match exit {
+                        Some(exit) => (Kind::Exit, exit as i64),
+                        None => (Kind::Enter, 0),
+                    };
+                    self.record(time_ns, vcpu, kind, cpu, argument);
+                }
+            }
             What::Policy {
                 vcpu,
                 kind,

@@ -12,6 +12,7 @@
 //! | number of spans | CPU; VCPU; start, from the end of the CPU's span before (or the stretch's beginning); length; task + 1, or 0; job, signed, from the task's job before |
 //! | number of points | 0 arrival, 1 completion, 2 missed deadline; task; time, from the point before (or the stretch's beginning); job, as above |
 //! | for each VCPU the number of points of its budget | time, signed, from the point before (or the stretch's beginning); value, signed, from the one before (or 0) |
+//! | only if the host had time of spans: number of such times | span, from that of the time before (or 0); reason of the exits; time |
 //!
 //! The overview:
 //!
@@ -22,7 +23,7 @@
 
 use crate::budget::BudgetLine;
 use crate::deadlines::{Deadlines, Job};
-use crate::{Kind, Metadata, Reader, Record, TraceError};
+use crate::{Exit, Kind, Metadata, Reader, Record, TraceError};
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 
@@ -87,6 +88,8 @@ struct Span {
     end_ns: i64,
     /// The task and the job's number.
     job: Option<(u32, u64)>,
+    /// The time of it that the host had after exits of the guest, by [`Exit`].
+    exits_ns: [i64; Exit::ALL.len()],
 }
 
 /// An arrival, a completion or a missed deadline.
@@ -111,6 +114,8 @@ struct Encoder<'a> {
     /// Where a VCPU runs.
     cpu_of_vcpu: Vec<Option<u16>>,
     running: Vec<Option<Span>>,
+    /// Why the guest of a VCPU was left, and since when.
+    left: Vec<Option<(Exit, i64)>>,
     deadlines: Deadlines,
     budgets: Vec<BudgetLine>,
     from_ns: i64,
@@ -128,6 +133,7 @@ impl<'a> Encoder<'a> {
             vcpu_of_task: Vec::new(),
             cpu_of_vcpu: Vec::new(),
             running: vec![None; metadata.cpus as usize],
+            left: Vec::new(),
             deadlines: Deadlines::default(),
             budgets: Vec::new(),
             from_ns: 0,
@@ -146,6 +152,7 @@ impl<'a> Encoder<'a> {
             encoder.vcpu_of_task.extend(of_tasks);
         }
         encoder.cpu_of_vcpu = vec![None; encoder.budgets.len()];
+        encoder.left = vec![None; encoder.budgets.len()];
         encoder
     }
 
@@ -179,6 +186,16 @@ impl<'a> Encoder<'a> {
                 self.point(COMPLETION, record.time_ns, Job::of(record));
                 self.work_on(vcpu, record.time_ns, None);
             }
+            Kind::Exit | Kind::Enter => {
+                let left = &mut self.left[vcpu as usize];
+                for span in self.running.iter_mut().flatten() {
+                    if span.vcpu == vcpu {
+                        add_exit(span, *left, record.time_ns);
+                    }
+                }
+                let exit = Exit::of(record.argument).filter(|_| record.kind == Kind::Exit);
+                *left = exit.map(|exit| (exit, record.time_ns));
+            }
             _ => {}
         }
         self.budgets[vcpu as usize].record(record);
@@ -192,6 +209,7 @@ impl<'a> Encoder<'a> {
             start_ns: time_ns,
             end_ns: time_ns,
             job,
+            exits_ns: Default::default(),
         });
     }
 
@@ -212,7 +230,9 @@ impl<'a> Encoder<'a> {
 
     fn ran(&mut self, span: Span, end_ns: i64) {
         if span.start_ns < end_ns {
-            let span = Span { end_ns, ..span };
+            let mut span = Span { end_ns, ..span };
+            let left = self.left[span.vcpu as usize];
+            add_exit(&mut span, left, end_ns);
             self.overview.ran(&span);
             self.spans.push(span);
         }
@@ -245,6 +265,7 @@ impl<'a> Encoder<'a> {
                 self.ran(span, to_ns);
                 self.running[cpu] = Some(Span {
                     start_ns: to_ns,
+                    exits_ns: Default::default(),
                     ..span
                 });
             }
@@ -255,6 +276,7 @@ impl<'a> Encoder<'a> {
         for line in &mut self.budgets {
             encode_budget(&mut bytes, self.from_ns, &line.take());
         }
+        encode_exits(&mut bytes, &self.spans);
         self.stretches.push(Stretch {
             from_ns: self.from_ns,
             to_ns,
@@ -359,6 +381,13 @@ impl Overview {
     }
 }
 
+/// Adds to a span the time up to now since the guest was left, or since the span began.
+fn add_exit(span: &mut Span, left: Option<(Exit, i64)>, now_ns: i64) {
+    if let Some((exit, since_ns)) = left {
+        span.exits_ns[exit as usize] += now_ns - since_ns.max(span.start_ns);
+    }
+}
+
 /// Adds to a cell that is the last one, or comes after it.
 fn add(cells: &mut Cells, cell: i64, value: i64) {
     match cells.last_mut() {
@@ -446,6 +475,25 @@ fn encode_budget(out: &mut Vec<u8>, from_ns: i64, points: &[(i64, i64)]) {
     }
 }
 
+fn encode_exits(out: &mut Vec<u8>, spans: &[Span]) {
+    let mut times = Vec::new();
+    for (place, span) in (0..).zip(spans) {
+        let of_span = span.exits_ns.iter().zip(0..).filter(|(ns, _)| **ns > 0);
+        times.extend(of_span.map(|(&ns, exit)| (place, exit, ns)));
+    }
+    if times.is_empty() {
+        return;
+    }
+    unsigned(out, times.len() as i64);
+    let mut before = 0;
+    for &(place, _, _) in &times {
+        unsigned(out, place - before);
+        before = place;
+    }
+    times.iter().for_each(|&(_, exit, _)| unsigned(out, exit));
+    times.iter().for_each(|&(_, _, ns)| unsigned(out, ns));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -519,6 +567,7 @@ mod tests {
                 start_ns,
                 end_ns: start_ns + ran[at],
                 job,
+                exits_ns: Default::default(),
             });
         }
         let length = bytes.unsigned();
@@ -545,7 +594,17 @@ mod tests {
             });
             all.budgets.push(of_vcpu.collect());
         }
-        assert_eq!(bytes.0.len(), 0, "nothing stands behind the budgets");
+        if bytes.0.len() > 0 {
+            let length = bytes.unsigned();
+            assert!(length > 0, "exits are left out where there are none");
+            let [step, exit, ns] = [(); 3].map(|()| bytes.column(length));
+            let mut place = 0;
+            for at in 0..length as usize {
+                place += step[at] as usize;
+                all.spans[place].exits_ns[exit[at] as usize] = ns[at];
+            }
+        }
+        assert_eq!(bytes.0.len(), 0, "nothing stands behind the exits");
         all
     }
 
@@ -612,7 +671,7 @@ mod tests {
 
     /// Records in order of time that name only what is there; many of them make no sense.
     fn any_records() -> impl Strategy<Value = Vec<Record>> {
-        let kinds = prop::sample::select(&Kind::ALL[..11]);
+        let kinds = prop::sample::select([&Kind::ALL[..11], &[Kind::Exit, Kind::Enter]].concat());
         let one = (
             kinds,
             0..9i64,
@@ -653,6 +712,46 @@ mod tests {
         sums
     }
 
+    /// The time that the host had of each VCPU, by reason.
+    fn exits_of(spans: &[Span]) -> BTreeMap<(u32, usize), i64> {
+        let mut sums = BTreeMap::new();
+        for span in spans {
+            for (exit, ns) in span
+                .exits_ns
+                .into_iter()
+                .enumerate()
+                .filter(|(_, ns)| *ns > 0)
+            {
+                *sums.entry((span.vcpu, exit)).or_default() += ns;
+            }
+        }
+        sums
+    }
+
+    /// The same, by a look at each nanosecond: which VCPU each CPU has, and why its guest was left.
+    fn exits_by_ns(records: &[Record], end_ns: i64) -> BTreeMap<(u32, usize), i64> {
+        let (mut on_cpu, mut left) = ([None; 2], BTreeMap::new());
+        let (mut rest, mut sums) = (records.iter().peekable(), BTreeMap::new());
+        for now_ns in 0..end_ns {
+            while let Some(record) = rest.next_if(|record| record.time_ns <= now_ns) {
+                let vcpu = u32::from(record.domain * VCPUS + record.vcpu);
+                match record.kind {
+                    Kind::Run => on_cpu[usize::from(record.cpu)] = Some(vcpu),
+                    Kind::Stop => on_cpu[usize::from(record.cpu)] = None,
+                    Kind::Exit => drop(left.insert(vcpu, record.argument as usize)),
+                    Kind::Enter => drop(left.remove(&vcpu)),
+                    _ => {}
+                }
+            }
+            for vcpu in on_cpu.into_iter().flatten() {
+                if let Some(&exit) = left.get(&vcpu) {
+                    *sums.entry((vcpu, exit)).or_default() += 1;
+                }
+            }
+        }
+        sums
+    }
+
     proptest! {
         /// The reference is what a picture of the whole run has, which is found in another way.
         #[test]
@@ -681,6 +780,7 @@ mod tests {
             }
             prop_assert_eq!(at_ns, end_ns);
 
+            prop_assert_eq!(exits_of(&spans), exits_by_ns(&records, end_ns));
             // Every nanosecond of every CPU, since stretches and jobs cut what ran.
             let mut ran = vec![vec![None; end_ns as usize]; 2];
             for span in &spans {

@@ -62,7 +62,9 @@ pub use levels::{Levels, Stretch, levels};
 pub use metadata::{CallsMetadata, DomainMetadata, Metadata, TaskMetadata};
 pub use needs::{Causes, MERGE_NS, Needs, needs};
 pub use reader::Reader;
-pub use record::{Kind, NONE, Place, Record, Spent, hop, hop_of, job, spent, spent_of, task_of};
+pub use record::{
+    Exit, Kind, NONE, Place, Record, Spent, hop, hop_of, job, spent, spent_of, task_of,
+};
 pub use ties::{Tie, ties};
 pub use timeline::{Budget, JobPoint, Occupancy, Timeline, timeline};
 pub use writer::{Off, Sink, Writer};

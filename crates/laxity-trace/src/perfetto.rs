@@ -1,12 +1,13 @@
 //! A trace for Perfetto (<https://ui.perfetto.dev>): TrackEvent protobuf.
 //!
 //! A group of tracks for the CPUs: who runs. A group for each domain: for each VCPU a track with
-//! *running* and *runnable* (nothing while it is blocked) and a counter of its budget; for each task
+//! *running* and *runnable* (nothing while it is blocked), in *running* the times that the host had
+//! after exits of the guest, with the reason, and a counter of its budget; for each task
 //! a track with its jobs as they execute, and a mark at each missed deadline. A flow leads from the
 //! wake of a VCPU to its next run.
 
 use crate::deadlines::{Deadlines, Job};
-use crate::{Kind, Metadata, Reader, Record, TraceError, task_of};
+use crate::{Exit, Kind, Metadata, Reader, Record, TraceError, task_of};
 use prost::Message;
 use std::io::{BufWriter, Read, Write};
 
@@ -200,6 +201,8 @@ struct VcpuTrack {
     name: String,
     /// Whether a slice is open, *running* or *runnable*.
     open: Option<VcpuState>,
+    /// Why its guest was left; a slice is open within *running*.
+    exit: Option<Exit>,
     /// From its wake, until it runs.
     flow: Option<u64>,
     /// The track of the task whose job executes.
@@ -287,6 +290,7 @@ impl<'a, W: Write> Exporter<'a, W> {
                     budget_uuid,
                     name: metadata.vcpu_name(index as u16, vcpu as u16),
                     open: None,
+                    exit: None,
                     flow: None,
                     executing_uuid: None,
                 });
@@ -386,6 +390,8 @@ impl<'a, W: Write> Exporter<'a, W> {
                 let name = "its outage ends".to_owned();
                 packets.event(time_ns, named(Type::Instant, vcpu.uuid, name))
             }
+            Kind::Exit => vcpu.leave_guest(packets, time_ns, Exit::of(record.argument)),
+            Kind::Enter => vcpu.leave_guest(packets, time_ns, None),
             Kind::Release | Kind::Schedule | Kind::Hop | Kind::Spent => Ok(()),
         }
     }
@@ -433,20 +439,46 @@ impl VcpuTrack {
         time_ns: i64,
         state: Option<VcpuState>,
     ) -> Result<(), TraceError> {
+        let exit = self.exit;
+        self.leave_guest(packets, time_ns, None)?;
         if self.open.is_some() {
             packets.end(time_ns, self.uuid)?;
         }
         self.open = state;
         match state {
-            None => Ok(()),
+            None => {}
             Some(VcpuState::Running) => {
-                packets.event(time_ns, named(Type::SliceBegin, self.uuid, "running"))
+                packets.event(time_ns, named(Type::SliceBegin, self.uuid, "running"))?;
             }
             Some(VcpuState::Runnable) => {
                 let mut begin = named(Type::SliceBegin, self.uuid, "runnable");
                 begin.flow_ids.extend(self.flow);
-                packets.event(time_ns, begin)
+                packets.event(time_ns, begin)?;
             }
+        }
+        self.leave_guest(packets, time_ns, exit)
+    }
+
+    /// The guest was left for that reason, or was entered.
+    fn leave_guest(
+        &mut self,
+        packets: &mut Packets<impl Write>,
+        time_ns: i64,
+        exit: Option<Exit>,
+    ) -> Result<(), TraceError> {
+        let before = std::mem::replace(&mut self.exit, exit);
+        if self.open != Some(VcpuState::Running) {
+            return Ok(());
+        }
+        if before.is_some() {
+            packets.end(time_ns, self.uuid)?;
+        }
+        match exit {
+            Some(exit) => {
+                let name = format!("exit: {}", exit.name());
+                packets.event(time_ns, named(Type::SliceBegin, self.uuid, name))
+            }
+            None => Ok(()),
         }
     }
 
@@ -490,7 +522,11 @@ mod tests {
     }
 
     fn written() -> Written {
-        let file = sample::file(&sample::metadata(), &sample::records());
+        written_of(&sample::records())
+    }
+
+    fn written_of(records: &[Record]) -> Written {
+        let file = sample::file(&sample::metadata(), records);
         let mut bytes = Vec::new();
         write(sample::reader(&file), &mut bytes).expect("the trace is whole");
         let packets = Trace::decode(&bytes[..]).expect("it is protobuf").packet;
@@ -589,6 +625,34 @@ mod tests {
             budget,
             [(0, "2"), (2, "0"), (10, "2"), (11, "1"), (20, "2")]
         );
+    }
+
+    #[test]
+    fn exits_are_within_what_runs() {
+        let written = written_of(&sample::with_exits());
+        let control: Vec<_> = written.on("control", "VCPU 0");
+        let begin = |time, name: &str| (time, Type::SliceBegin, name.to_owned());
+        let end = |time| (time, Type::SliceEnd, String::new());
+        assert_eq!(
+            control[2..10],
+            [
+                begin(0, "running"),
+                begin(1, "exit: interrupt"),
+                end(2),
+                end(2),
+                begin(2, "runnable"),
+                end(10),
+                begin(10, "running"),
+                begin(10, "exit: interrupt"),
+            ]
+        );
+        let slices = control.iter().filter(|(_, what, _)| *what != Type::Instant);
+        let mut depth = 0;
+        for (_, what, _) in slices {
+            depth += if *what == Type::SliceBegin { 1 } else { -1 };
+            assert!((0..=2).contains(&depth));
+        }
+        assert_eq!(depth, 0);
     }
 
     #[test]

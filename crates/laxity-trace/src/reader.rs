@@ -1,7 +1,7 @@
 //! Reading a trace file, a piece at a time.
 
 use crate::writer::{MAGIC, METADATA_BYTES_MAX, VERSION};
-use crate::{Kind, Metadata, NONE, Record, TraceError, hop_of, spent_of, task_of};
+use crate::{Exit, Kind, Metadata, NONE, Record, TraceError, hop_of, spent_of, task_of};
 use std::io::{self, Read};
 
 /// Bytes that are read at once; whole records.
@@ -160,6 +160,7 @@ impl<R: Read> Reader<R> {
             Kind::Spent if spent_of(record.argument).is_none() => {
                 unknown("expense", record.argument)
             }
+            Kind::Exit if Exit::of(record.argument).is_none() => unknown("reason", record.argument),
             _ => Ok(()),
         }
     }
@@ -286,6 +287,8 @@ mod tests {
         assert!(hop.contains("place"));
         let spent = of(|record| (record.kind, record.argument) = (Kind::Spent, 2 << 56));
         assert!(spent.contains("expense"));
+        let exit = of(|record| (record.kind, record.argument) = (Kind::Exit, 11));
+        assert!(exit.contains("names reason 11"), "{exit}");
         assert!(
             of(|record| (record.kind, record.argument) = (Kind::Migrate, -1)).contains("CPU -1")
         );
@@ -299,8 +302,8 @@ mod tests {
         );
         let mut file = sample::file(&sample::metadata(), &records);
         let last = file.len() - 2;
-        file[last] = 19;
-        assert!(error_of(&file).starts_with("record 33 of the trace is damaged: kind 19"));
+        file[last] = 21;
+        assert!(error_of(&file).starts_with("record 33 of the trace is damaged: kind 21"));
         assert!(
             Reader::new(&file[..])
                 .expect("the header is right")
@@ -366,7 +369,7 @@ mod tests {
     prop_compose! {
         /// Records that have a place in every such metadata.
         fn any_records()(records in prop::collection::vec(
-            (any::<u32>(), any::<i64>(), any::<bool>(), 0usize..18), 0..50,
+            (any::<u32>(), any::<i64>(), any::<bool>(), 0..Kind::ALL.len()), 0..50,
         )) -> Vec<Record> {
             let mut time_ns = 0;
             records.into_iter().map(|(step_ns, argument, whole, kind)| {
@@ -377,6 +380,7 @@ mod tests {
                     Kind::Migrate => 0,
                     Kind::Class => argument & 3,
                     Kind::Hop | Kind::Spent => argument & (i64::MAX >> 7),
+                    Kind::Exit => argument & 7,
                     _ => argument,
                 };
                 let needs_cpu = matches!(kind, Kind::Run | Kind::Stop | Kind::Schedule);

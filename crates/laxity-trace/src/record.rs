@@ -122,11 +122,16 @@ pub enum Kind {
     /// A protected domain runs on at its standby, or the run ends without that; the places of its outage stand before
     /// it. The VCPU is the domain's first. Argument: 0.
     Outage = 18,
+    /// The guest of a VCPU was left: until the next `Enter`, the host has the time that the VCPU runs. Argument:
+    /// [`Exit`].
+    Exit = 19,
+    /// The guest of a VCPU was entered, and has the time that the VCPU runs, as it has before any `Exit`. Argument: 0.
+    Enter = 20,
 }
 
 impl Kind {
     /// Every kind, in the order of the numbers.
-    pub const ALL: [Kind; 18] = [
+    pub const ALL: [Kind; 20] = [
         Kind::Release,
         Kind::Complete,
         Kind::Execute,
@@ -145,6 +150,8 @@ impl Kind {
         Kind::Packet,
         Kind::Message,
         Kind::Outage,
+        Kind::Exit,
+        Kind::Enter,
     ];
 
     /// The kind with that number in a file.
@@ -174,6 +181,8 @@ impl Kind {
             Kind::Packet => "packet",
             Kind::Message => "message",
             Kind::Outage => "outage",
+            Kind::Exit => "exit",
+            Kind::Enter => "enter",
         }
     }
 
@@ -199,6 +208,75 @@ pub fn task_of(argument: i64) -> (u32, u64) {
         (argument >> JOB_NUMBER_BITS) as u32,
         argument & ((1 << JOB_NUMBER_BITS) - 1),
     )
+}
+
+/// Why a guest was left: the argument of [`Kind::Exit`]. The numbers stand in files and never change their meaning.
+#[repr(u8)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exit {
+    /// For a reason that is none of the others, or is not known.
+    Other = 0,
+    /// An interrupt came to the host: its own tick or timer, also where it is behind a timer of the guest, a device, or
+    /// another CPU, also to let another thread run.
+    Interrupt = 1,
+    /// A timer of the guest has expired that the processor counts.
+    Timer = 2,
+    /// The guest halted.
+    Halt = 3,
+    /// It read or wrote a register of the processor that is emulated: its timer, or others of its interrupt controller.
+    Register = 4,
+    /// Its interrupt controller was accessed in another way, or could not do something by itself.
+    Controller = 5,
+    /// The guest can take the interrupt that waits for it.
+    Window = 6,
+    /// It accessed a port of a device.
+    Port = 7,
+    /// It accessed memory that is a device's, or that it does not have at present.
+    Memory = 8,
+    /// It called the hypervisor.
+    Hypercall = 9,
+    /// It spins.
+    Pause = 10,
+}
+
+impl Exit {
+    /// Every reason, in the order of the numbers.
+    pub const ALL: [Exit; 11] = [
+        Exit::Other,
+        Exit::Interrupt,
+        Exit::Timer,
+        Exit::Halt,
+        Exit::Register,
+        Exit::Controller,
+        Exit::Window,
+        Exit::Port,
+        Exit::Memory,
+        Exit::Hypercall,
+        Exit::Pause,
+    ];
+
+    /// The reason that the argument of a [`Kind::Exit`] names; `None` if there is no such reason.
+    pub fn of(argument: i64) -> Option<Exit> {
+        Exit::ALL.get(usize::try_from(argument).ok()?).copied()
+    }
+
+    /// The word for it in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Exit::Other => "other",
+            Exit::Interrupt => "interrupt",
+            Exit::Timer => "timer",
+            Exit::Halt => "halt",
+            Exit::Register => "register",
+            Exit::Controller => "controller",
+            Exit::Window => "window",
+            Exit::Port => "port",
+            Exit::Memory => "memory",
+            Exit::Hypercall => "hypercall",
+            Exit::Pause => "pause",
+        }
+    }
 }
 
 /// Bits of the arguments of [`Kind::Hop`] and [`Kind::Spent`] that hold a time, up to 2.2 years; what it is stands
@@ -345,12 +423,17 @@ mod tests {
             assert_eq!(place as usize, index);
         }
         assert_eq!((hop_of(15 << 56), spent_of(2 << 56)), (None, None));
+        for (index, exit) in Exit::ALL.into_iter().enumerate() {
+            assert_eq!(exit as usize, index);
+            assert_eq!(Exit::of(index as i64), Some(exit));
+        }
+        assert_eq!((Exit::of(-1), Exit::of(11)), (None, None));
         for (index, kind) in Kind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, index + 1);
             assert_eq!(Kind::from_number(kind as u8), Some(kind));
         }
         assert_eq!(Kind::from_number(0), None);
-        assert_eq!(Kind::from_number(19), None);
+        assert_eq!(Kind::from_number(21), None);
     }
 
     #[test]
@@ -377,7 +460,7 @@ mod tests {
             if let Some(record) = Record::from_bytes(&bytes) {
                 prop_assert_eq!(record.to_bytes(), bytes);
             } else {
-                prop_assert!(!(1..=18).contains(&bytes[22]) || bytes[23] != 0);
+                prop_assert!(!(1..=20).contains(&bytes[22]) || bytes[23] != 0);
             }
         }
 

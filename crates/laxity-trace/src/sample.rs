@@ -1,7 +1,7 @@
 //! A small trace made by hand, for the tests.
 
 use crate::{
-    DomainMetadata, Kind, Metadata, NONE, Reader, Record, Sink, TaskMetadata, Writer, job,
+    DomainMetadata, Exit, Kind, Metadata, NONE, Reader, Record, Sink, TaskMetadata, Writer, job,
 };
 
 const MS: i64 = 1_000_000;
@@ -88,6 +88,27 @@ pub(crate) fn records() -> Vec<Record> {
     on(20, 0, CONTROL, Kind::Schedule, 0);
     on(20, 0, CONTROL, Kind::Run, 22 * MS);
     on(20, 0, CONTROL, Kind::Execute, job(0, 1));
+    records
+}
+
+/// The same, where the guest of *control* is left at 1 ms, for an interrupt, until it has run again for 0.25 ms, and
+/// halts at 10.75 ms.
+pub(crate) fn with_exits() -> Vec<Record> {
+    let mut records = records();
+    let exits = [
+        (MS, Kind::Exit, Exit::Interrupt as i64),
+        (10 * MS + MS / 4, Kind::Enter, 0),
+        (10 * MS + 3 * MS / 4, Kind::Exit, Exit::Halt as i64),
+    ];
+    records.extend(exits.map(|(time_ns, kind, argument)| Record {
+        time_ns,
+        argument,
+        cpu: 0,
+        domain: 0,
+        vcpu: 0,
+        kind,
+    }));
+    records.sort_by_key(|record| record.time_ns);
     records
 }
 

@@ -1,6 +1,8 @@
 //! A trace as lines of text: one a record.
 
-use crate::{Kind, Metadata, NONE, Reader, Record, Spent, TraceError, hop_of, spent_of, task_of};
+use crate::{
+    Exit, Kind, Metadata, NONE, Reader, Record, Spent, TraceError, hop_of, spent_of, task_of,
+};
 use std::fmt;
 use std::io::{BufWriter, Read, Write};
 
@@ -147,6 +149,7 @@ impl fmt::Display for Detail<'_> {
                 Some((Spent::Pause, ns)) => write!(f, "pause {ns} ns"),
                 None => write!(f, "unknown"),
             },
+            Kind::Exit => write!(f, "{}", Exit::of(argument).map_or("unknown", Exit::name)),
             Kind::Packet => {
                 let (stream, number) = task_of(argument);
                 write!(f, "stream {stream} #{number}")

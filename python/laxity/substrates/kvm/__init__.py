@@ -40,6 +40,11 @@ class Kvm(Substrate):
         "repeatable gives the same bytes every time, on one CPU; live runs in wall time.",
         metavar="repeatable|live",
     )
+    exits: bool = option(
+        False,
+        "--exits",
+        "The trace also has when guests were left and entered, and why; it costs CPU time.",
+    )
 
     @property
     def repeatable(self) -> bool:
@@ -79,7 +84,7 @@ class Kvm(Substrate):
 
         place: AbstractContextManager[Path] = nullcontext(keep) if keep else boot.temporary()
         with place as directory:
-            run = boot.boot(host, self.mode, directory, say, options=self.words)
+            run = boot.boot(host, self.mode, directory, say, options=self.words, exits=self.exits)
             if trace is None:
                 return run if keep else replace(run, trace=None)
             shutil.move(str(run.trace), trace)

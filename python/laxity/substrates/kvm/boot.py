@@ -30,16 +30,23 @@ LIMIT_S_PER_S = 30.0
 
 
 def boot(
-    host: Resolved, mode: Mode, directory: Path, say: Say, *, options: Sequence[str] = ()
+    host: Resolved,
+    mode: Mode,
+    directory: Path,
+    say: Say,
+    *,
+    options: Sequence[str] = (),
+    exits: bool = False,
 ) -> Run:
     """Runs a host on one boot.
 
     `directory`, a new one, gets the console's log, all that the host wrote, in `results`, and the
-    trace, run.laxtrace. `options` name the substrate on the command line.
+    trace, run.laxtrace. `options` name the substrate on the command line. With `exits` it is also
+    recorded when guests are entered and left, and why.
 
     Raises InputError before anything boots if Linux cannot run it, LabError if the machine fails.
     """
-    return boot_all({RUN: host}, mode, directory, say, options=options)[RUN]
+    return boot_all({RUN: host}, mode, directory, say, options=options, exits=exits)[RUN]
 
 
 def boot_all(
@@ -50,6 +57,7 @@ def boot_all(
     *,
     options: Sequence[str] = (),
     profiled: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    exits: bool = False,
 ) -> dict[str, Run]:
     """Runs hosts by name, one after the other, on one boot; returns their runs by name.
 
@@ -57,7 +65,7 @@ def boot_all(
     host, functions of the kernel whose calls are timed in its run, for `profile.read`.
     """
     plans = {
-        name: Plan.of(host.host, mode=mode, profiled=profiled.get(name, ()))
+        name: Plan.of(host.host, mode=mode, profiled=profiled.get(name, ()), exits=exits)
         for name, host in hosts.items()
     }
     try:

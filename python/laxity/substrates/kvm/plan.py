@@ -98,16 +98,23 @@ class Plan:
     mode: Mode
     profiled: tuple[str, ...] = ()
     """Functions of the kernel whose calls are timed, which disturbs the run; see `profile`."""
+    exits: bool = False
+    """Whether it is recorded when guests are entered and left, and why."""
 
     @classmethod
     def of(
-        cls, host: ResolvedHost, *, mode: Mode = "repeatable", profiled: Sequence[str] = ()
+        cls,
+        host: ResolvedHost,
+        *,
+        mode: Mode = "repeatable",
+        profiled: Sequence[str] = (),
+        exits: bool = False,
     ) -> Plan:
         """Raises InputError, naming the key and what would be right, for what cannot run."""
         _refuse_host(host, mode)
         for domain in host["domains"]:
             _refuse_domain(domain, host)
-        return cls(host, mode, tuple(profiled))
+        return cls(host, mode, tuple(profiled), exits)
 
     @property
     def policy(self) -> Policy | None:
@@ -183,6 +190,8 @@ class Plan:
             ]
         if self.profiled:
             lines.append(f"profile {shlex.join(self.profiled)}")
+        if self.exits:
+            lines.append("exits")
         sizes = f"{self.traced_mib} {self.policy_mib}"
         lines.append(f"window {RUN} {host['duration_ns']} {self.lead_ns} {sizes}")
         return "\n".join(lines) + "\n"
