@@ -41,6 +41,9 @@ RECORD = np.dtype(
 KINDS = tuple(_core.trace_kinds())
 """By their numbers, from 1."""
 
+EXITS = tuple(_core.trace_exits())
+"""Why guests are left, by the arguments of records of that kind."""
+
 
 def number_of(kind: str) -> int:
     """Returns the number of a kind, as records have it."""
@@ -124,6 +127,11 @@ def accounting_phase_ns(trace: Path, accounting_ns: int) -> int | None:
     # From half a step before the first one: the least late may be on the other side of a multiple.
     from_ns = int(times_ns[0]) - accounting_ns // 2
     return (from_ns + int(((times_ns - from_ns) % accounting_ns).min())) % accounting_ns
+
+
+def has(trace: Path, kind: str) -> bool:
+    """Whether there is a record of that kind; InputError if it is no whole trace."""
+    return bool((records(trace)["kind"] == number_of(kind)).any())
 
 
 def table(trace: Path) -> pa.Table:

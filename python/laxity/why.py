@@ -31,6 +31,7 @@ Kind = Literal[
     "earlier-job",
     "task",
     "overhead",
+    "exit",
     "budget",
     "cap",
     "cpu",
@@ -52,7 +53,21 @@ LATE_KINDS: tuple[What, ...] = get_args(What)
 Place = Literal[
     "wire-in", "card", "to-guest", "socket", "from-guest", "rate", "held", "released", "wire-out"
 ]
-Rule = Literal["order", "back-to-back", "boost", "credits", "turn"]
+Exit = Literal[
+    "other",
+    "interrupt",
+    "timer",
+    "halt",
+    "register",
+    "controller",
+    "window",
+    "port",
+    "memory",
+    "hypercall",
+    "pause",
+]
+"""Why a guest was left."""
+Rule = Literal["order", "back-to-back", "boost", "credits", "turn"] | Exit
 
 BUDGET_RUNS = 10
 """Runs that look for the smallest budget with which a job is in time."""
@@ -85,7 +100,7 @@ class Cause:
     who: str | None
     """The task (`domain/task`) or the VCPU (`domain`, or `domain/vcpu`) behind it."""
     rule: Rule | None
-    """Why another VCPU had the CPU."""
+    """Why another VCPU had the CPU, or why the guest was left."""
     ns: int
     """Its share of the lateness."""
     delay_ns: int
@@ -147,6 +162,33 @@ class Total:
 
 
 @dataclass(frozen=True)
+class Exits:
+    """Exits of a VCPU's guest for one reason."""
+
+    reason: Exit
+    count: int
+    """Without one that the run began with."""
+    ns: int
+    """The time after them that the host had the VCPU's CPU, until the guest was entered again."""
+
+
+@dataclass(frozen=True)
+class Guest:
+    """The use of the time that a VCPU had its CPU."""
+
+    vcpu: str
+    """`domain`, or `domain/vcpu` if it has several."""
+    ran_ns: int
+    exits: tuple[Exits, ...]
+    """From the reason with the most time to that with the least."""
+
+    @property
+    def exits_ns(self) -> int:
+        """The time of `ran_ns` that the host had."""
+        return sum(exits.ns for exits in self.exits)
+
+
+@dataclass(frozen=True)
 class Why:
     """Why jobs and packets of a run were late, and domains out."""
 
@@ -166,6 +208,8 @@ class Why:
     late: tuple[Late, ...]
     totals: tuple[Total, ...]
     """From the greatest to the smallest."""
+    guests: tuple[Guest, ...] = ()
+    """The VCPUs whose guests the trace tells of."""
     not_seen: tuple[str, ...] = ()
     """What of the calls the trace does not tell, as sentences without their full stops."""
 

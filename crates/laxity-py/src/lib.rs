@@ -369,6 +369,12 @@ fn trace_kinds() -> Vec<&'static str> {
     laxity_trace::Kind::ALL.map(laxity_trace::Kind::name).into()
 }
 
+/// The words for the reasons of exits, in the order of their numbers, from 0.
+#[pyfunction]
+fn trace_exits() -> Vec<&'static str> {
+    laxity_trace::Exit::ALL.map(laxity_trace::Exit::name).into()
+}
+
 /// What a trace says about its run before its first record, as JSON.
 #[pyfunction]
 fn trace_metadata(trace: &str) -> PyResult<String> {
@@ -482,6 +488,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(write_perfetto, module)?)?;
     module.add_function(wrap_pyfunction!(write_text, module)?)?;
     module.add_function(wrap_pyfunction!(trace_kinds, module)?)?;
+    module.add_function(wrap_pyfunction!(trace_exits, module)?)?;
     module.add_function(wrap_pyfunction!(trace_metadata, module)?)?;
     module.add_function(wrap_pyfunction!(timeline, module)?)?;
     module.add_function(wrap_pyfunction!(timeline_levels, module)?)?;

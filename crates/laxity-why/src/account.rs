@@ -5,7 +5,7 @@ use crate::history::History;
 use crate::packet::{Histories, Packet, Subject, Watch, Way};
 use crate::share::{Job, divide};
 use laxity_policies::Policy;
-use laxity_trace::{Kind, Metadata, NONE, Record, task_of};
+use laxity_trace::{Exit, Kind, Metadata, NONE, Record, task_of};
 use std::collections::VecDeque;
 
 /// No task, or no VCPU, in place of its index.
@@ -102,6 +102,18 @@ struct Vcpu {
     user: (u32, i64),
     /// Whether it handles packets.
     history: Option<History>,
+    /// Why its guest was left, until it is entered.
+    exit: Option<Exit>,
+    guest: GuestTime,
+}
+
+/// The use of the time that a VCPU had its CPU.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GuestTime {
+    /// The time that the VCPU had its CPU, ns.
+    pub ran_ns: i64,
+    /// The exits of its guest, and the time of `ran_ns` that the host had after them, ns, by [`Exit`].
+    pub exits: [(u64, i64); Exit::ALL.len()],
 }
 
 impl Histories for Account<'_> {
@@ -326,6 +338,16 @@ impl<'a> Account<'a> {
                 self.vcpus[index].class = record.argument;
                 self.change_of(index);
             }
+            Kind::Exit => {
+                let exit = Exit::of(record.argument);
+                let vcpu = &mut self.vcpus[index];
+                vcpu.exit = exit;
+                // One at time 0 says what was so then.
+                if let Some(exit) = exit.filter(|_| self.now_ns > 0) {
+                    vcpu.guest.exits[exit as usize].0 += 1;
+                }
+            }
+            Kind::Enter => self.vcpus[index].exit = None,
             Kind::Migrate => self.rehome(index, record.argument as u16),
             kind => {
                 if let Some(subject) = Subject::of(kind) {
@@ -338,7 +360,7 @@ impl<'a> Account<'a> {
     }
 
     /// Ends the trace at its duration, and returns the jobs that should have been complete and are not.
-    pub fn finish(mut self) -> Vec<Job> {
+    pub fn finish(&mut self) -> Vec<Job> {
         self.settle();
         self.now_ns = self.metadata.duration_ns.max(self.now_ns);
         for index in 0..self.vcpus.len() {
@@ -358,6 +380,13 @@ impl<'a> Account<'a> {
             }
         }
         late
+    }
+
+    /// The use of the time of each VCPU whose guest the trace tells of, by its domain and its number there.
+    pub fn guests(&self) -> impl Iterator<Item = ((u16, u16), GuestTime)> {
+        (self.vcpus.iter())
+            .filter(|vcpu| vcpu.guest.exits != GuestTime::default().exits)
+            .map(|vcpu| ((vcpu.domain, vcpu.number), vcpu.guest))
     }
 
     fn finish_packet(&mut self, subject: Subject, record: &Record) {
@@ -552,6 +581,12 @@ impl<'a> Account<'a> {
             history.push(SWITCH, start_ns, start_ns + switch_ns);
             history.push(vcpu.key, start_ns + switch_ns, self.now_ns);
         }
+        if vcpu.cpu != NONE {
+            vcpu.guest.ran_ns += spent_ns;
+            if let Some(exit) = vcpu.exit {
+                vcpu.guest.exits[exit as usize].1 += spent_ns;
+            }
+        }
         if vcpu.cpu == NONE || !self.has_budgets {
             return;
         }
@@ -575,9 +610,13 @@ impl<'a> Account<'a> {
         let mut decided_ns = i64::MIN;
         let key = if vcpu.cpu != NONE {
             decided_ns = self.cpus[usize::from(vcpu.cpu)].decided_ns;
-            match self.tasks.get(vcpu.task as usize) {
-                Some(task) => Key::by(Cause::Task, Who::Task(task.domain, task.place)),
-                None => Key::of(Cause::Overhead),
+            match (vcpu.exit, self.tasks.get(vcpu.task as usize)) {
+                (Some(exit), _) => Key {
+                    rule: Some(Rule::Exit(exit)),
+                    ..Key::of(Cause::Exit)
+                },
+                (None, Some(task)) => Key::by(Cause::Task, Who::Task(task.domain, task.place)),
+                (None, None) => Key::of(Cause::Overhead),
             }
         } else if vcpu.jobs == 0 {
             return;
@@ -646,6 +685,8 @@ impl Vcpu {
             used: (0, 0),
             user: (NOBODY, 0),
             history: None,
+            exit: None,
+            guest: GuestTime::default(),
         }
     }
 

@@ -1,10 +1,10 @@
 //! The answer about a whole trace: its late jobs with their causes, and the sums of the causes.
 
-use crate::account::Account;
+use crate::account::{Account, GuestTime};
 use crate::cause::{Cause, Key, Part, Rule, Who};
 use crate::packet::{Fate, Packet, PacketPart, Subject, Watch};
 use crate::share::Job;
-use laxity_trace::{Metadata, Place, Reader, TraceError};
+use laxity_trace::{Exit, Metadata, Place, Reader, TraceError};
 use serde::Serialize;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io::Read;
@@ -63,6 +63,8 @@ pub struct Answer {
     pub late: Vec<Explained>,
     /// The lateness of all late jobs and packets, by task, cause and culprit.
     pub totals: Vec<Total>,
+    /// The time of the VCPUs whose guests the trace tells of.
+    pub guests: Vec<Guest>,
     /// Facts about the calls that the trace lacks, as sentences without a full stop.
     pub not_seen: Vec<String>,
 }
@@ -99,7 +101,7 @@ pub struct ExplainedCause {
     pub cause: Cause,
     /// The task (`domain/task`) or the VCPU (`domain`, or `domain/vcpu` if it has several) behind it.
     pub who: Option<String>,
-    /// Why another VCPU ran.
+    /// Why another VCPU ran, or why the guest was left.
     pub rule: Option<Rule>,
     /// The VCPU that was to handle the packet meanwhile; null for a job.
     pub at: Option<String>,
@@ -119,7 +121,7 @@ pub struct Total {
     pub cause: Cause,
     /// The task or VCPU behind it, as in [`ExplainedCause`].
     pub who: Option<String>,
-    /// Why another VCPU ran.
+    /// Why another VCPU ran, or why the guest was left.
     pub rule: Option<Rule>,
     /// The VCPU that was to handle packets meanwhile; null for jobs.
     pub at: Option<String>,
@@ -127,6 +129,28 @@ pub struct Total {
     pub ns: i64,
     /// The number of late jobs in which it has a share.
     pub jobs: u64,
+}
+
+/// The use of the time that a VCPU had its CPU.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Guest {
+    /// The VCPU, as in [`ExplainedCause`].
+    pub vcpu: String,
+    /// The time that it had its CPU, ns.
+    pub ran_ns: i64,
+    /// Exits of its guest, from the reason with the most time to that with the least.
+    pub exits: Vec<Exits>,
+}
+
+/// Exits of a guest for one reason.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Exits {
+    /// The reason.
+    pub reason: Exit,
+    /// How many there were; one that the run began with is not counted.
+    pub count: u64,
+    /// The time after them that the host had the VCPU's CPU, until the guest was entered again, ns.
+    pub ns: i64,
 }
 
 /// The domain, the task ([`PACKETS`] for packets), and the cause.
@@ -246,6 +270,9 @@ pub fn why<R: Read>(
     for job in account.finish() {
         answering.job(job);
     }
+    for (vcpu, time) in account.guests() {
+        answering.guest(vcpu, &time);
+    }
     Ok(answering.finish())
 }
 
@@ -265,6 +292,7 @@ impl<'a> Answering<'a> {
                 late_sum_ns: 0,
                 late: Vec::new(),
                 totals: Vec::new(),
+                guests: Vec::new(),
                 not_seen: (metadata.calls.as_ref())
                     .map_or_else(Vec::new, |calls| calls.not_seen.clone()),
             },
@@ -313,6 +341,21 @@ impl<'a> Answering<'a> {
             self.total(packet.domain, task, *at, part);
         }
         self.keep(Late::Packet(packet));
+    }
+
+    fn guest(&mut self, (domain, vcpu): (u16, u16), time: &GuestTime) {
+        let mut exits: Vec<Exits> = (Exit::ALL.into_iter().zip(time.exits))
+            .map(|(reason, (count, ns))| Exits { reason, count, ns })
+            .filter(|exits| exits.count > 0 || exits.ns > 0)
+            .collect();
+        exits.sort_by_key(|exits| -exits.ns);
+        if let Some(vcpu) = self.name(Who::Vcpu(domain, vcpu)) {
+            self.answer.guests.push(Guest {
+                vcpu,
+                ran_ns: time.ran_ns,
+                exits,
+            });
+        }
     }
 
     /// Adds a part of what was late to the sums.

@@ -1,5 +1,6 @@
 //! The parts of a job's response.
 
+use laxity_trace::Exit;
 use serde::Serialize;
 
 /// The use of a part of a job's response time.
@@ -17,6 +18,9 @@ pub enum Cause {
     /// The VCPU ran without doing its jobs' work, or the job ran for longer than its cost: ticks of the guest's
     /// kernel, cache misses, and on real machines whatever else makes work longer; nobody.
     Overhead,
+    /// The VCPU had the CPU, and the host worked in place of its guest, or for it; nobody, with the reason for which
+    /// the guest was left as [`Rule`].
+    Exit,
     /// The VCPU was runnable without budget: the task that used most of the budget since the VCPU last got some, or
     /// the VCPU itself where it was dropped or no task used it.
     Budget,
@@ -63,7 +67,7 @@ pub enum Who {
     Vcpu(u16, u16),
 }
 
-/// Why the policy let another VCPU run.
+/// Why the policy let another VCPU run, or why the guest of the VCPU itself was left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
@@ -78,6 +82,23 @@ pub enum Rule {
     /// It had its turn: it is of the same class as the waiting one, or of a worse one that has not yet been preempted
     /// (credit, scheduler S).
     Turn,
+    /// The guest was left for that reason.
+    #[serde(untagged)]
+    Exit(Exit),
+}
+
+impl Rule {
+    /// A number for each rule, from 1.
+    fn number(self) -> u64 {
+        match self {
+            Rule::Order => 1,
+            Rule::BackToBack => 2,
+            Rule::Boost => 3,
+            Rule::Credits => 4,
+            Rule::Turn => 5,
+            Rule::Exit(exit) => 6 + exit as u64,
+        }
+    }
 }
 
 /// What a time is attributed to.
@@ -110,9 +131,9 @@ impl Key {
             Who::Task(domain, task) => (1, domain, task),
             Who::Vcpu(domain, vcpu) => (2, domain, u32::from(vcpu)),
         };
-        let rule = self.rule.map_or(0, |rule| rule as u64 + 1);
+        let rule = self.rule.map_or(0, Rule::number);
         (self.cause as u64) << 56
-            | rule << 52
+            | rule << 50
             | tag << 48
             | u64::from(domain) << 32
             | u64::from(number)
@@ -126,7 +147,7 @@ pub struct Part {
     pub cause: Cause,
     /// The task or VCPU behind it.
     pub who: Who,
-    /// Why another VCPU ran; only of [`Cause::Cpu`].
+    /// Why another VCPU ran, of [`Cause::Cpu`], or why the guest was left, of [`Cause::Exit`].
     pub rule: Option<Rule>,
     /// How much of the response it is, ns.
     pub delay_ns: i64,

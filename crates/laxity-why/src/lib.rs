@@ -13,8 +13,8 @@ mod history;
 mod packet;
 mod share;
 
-pub use account::{Account, TooMany};
-pub use answer::{Answer, Explained, ExplainedCause, Question, Total, WhyError, why};
+pub use account::{Account, GuestTime, TooMany};
+pub use answer::{Answer, Exits, Explained, ExplainedCause, Guest, Question, Total, WhyError, why};
 pub use cause::{Cause, Part, Rule, Who};
 pub use packet::{Fate, Packet, PacketPart, Subject, Watch};
 pub use share::{Job, divide};

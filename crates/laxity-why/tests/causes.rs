@@ -9,11 +9,11 @@ mod reference;
 
 use laxity_host::{Cost, Host};
 use laxity_reference::random_host;
-use laxity_trace::{Kind, Metadata, Reader, Record, Sink, Writer, text};
+use laxity_trace::{Exit, Kind, Metadata, NONE, Reader, Record, Sink, Writer, text};
 use laxity_trials::{cases, seeds};
-use laxity_why::{Account, Cause, Explained, Job, Question, Watch, why};
+use laxity_why::{Account, Cause, Explained, Job, Part, Question, Watch, why};
 use reference::Lines;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Jobs of each host that the reference explains, too.
 const REFERENCED_JOBS: usize = 3;
@@ -151,18 +151,14 @@ fn causes_sum_and_agree_with_the_reference() {
         *late_jobs.entry(host.policy.name()).or_default() += late.len() as u64;
         check_answer(&metadata, &records, &late);
 
-        let mut lines = Vec::new();
-        let bytes = file(&metadata, &records);
-        text::write(Reader::new(&bytes[..]).expect("a whole trace"), &mut lines)
-            .expect("a Vec takes everything");
-        let lines = Lines::parse(&String::from_utf8(lines).expect("text"), &metadata);
+        let lines = lines(&metadata, &records);
         let step = (late.len() / REFERENCED_JOBS).max(1);
         for job in late.iter().step_by(step).take(REFERENCED_JOBS) {
-            let mut found: Vec<(String, i64)> = (job.parts.iter())
-                .map(|part| (reference::name(&metadata, part), part.delay_ns))
-                .collect();
-            found.sort();
-            assert_eq!(found, lines.explain(&metadata, job), "{job:?}");
+            assert_eq!(
+                named(&metadata, job),
+                lines.explain(&metadata, job),
+                "{job:?}"
+            );
             referenced += 1;
         }
     }
@@ -173,6 +169,135 @@ fn causes_sum_and_agree_with_the_reference() {
         assert!(late_jobs.values().all(|&jobs| jobs > 0), "{late_jobs:?}");
         assert_eq!(causes.len(), 9, "{causes:?}");
     }
+}
+
+/// The records with exits and entries of random guests between them, every second one at the instant of a record.
+fn with_exits(metadata: &Metadata, records: &[Record], seed: u64) -> Vec<Record> {
+    let mut state = seed;
+    let mut below = |bound: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        ((state >> 33) % bound as u64) as usize
+    };
+    let mut with = records.to_vec();
+    for number in 0..records.len() / 2 {
+        let domain = below(metadata.domains.len());
+        let exit = Exit::ALL[below(Exit::ALL.len())];
+        let (kind, argument) = [(Kind::Exit, exit as i64), (Kind::Enter, 0)][below(2)];
+        let place = below(records.len() - 1);
+        let length_ns = records[place + 1].time_ns - records[place].time_ns;
+        with.push(Record {
+            time_ns: records[place].time_ns + (number % 2) as i64 * length_ns / 2,
+            argument,
+            cpu: NONE,
+            domain: domain as u16,
+            vcpu: below(metadata.domains[domain].vcpus as usize) as u16,
+            kind,
+        });
+    }
+    with.sort_by_key(|record| record.time_ns);
+    with
+}
+
+/// The time that the host has after exits is taken from what the VCPU would have done with it, and from nothing else.
+/// The reference finds the same parts.
+#[test]
+fn exits_take_the_time_of_what_runs() {
+    let (mut exits, mut referenced) = (0, 0);
+    for seed in seeds(60) {
+        let host = host(seed);
+        let (_, metadata, records) = trace(&host);
+        println!("seed {seed}: {}", host.policy.name());
+        let with = with_exits(&metadata, &records, seed);
+        let (before, after) = (jobs(&metadata, &records), jobs(&metadata, &with));
+        assert_eq!(before.len(), after.len());
+        let runs = |part: &Part| {
+            use Cause::{EarlierJob, Exit, Overhead, OwnWork, Task};
+            matches!(part.cause, EarlierJob | Exit | Overhead | OwnWork | Task)
+        };
+        for (before, after) in before.iter().zip(&after) {
+            let late_ns: i64 = after.parts.iter().map(|part| part.ns).sum();
+            assert_eq!(late_ns, after.late_ns, "the causes' sum: {after:?}");
+            assert_eq!(sum(before, runs), sum(after, runs), "{before:?} {after:?}");
+            let others = |job: &Job| -> BTreeMap<_, i64> {
+                let others = job.parts.iter().filter(|part| !runs(part));
+                let named = |part: &Part| (part.cause, part.who, part.rule);
+                others.map(|part| (named(part), part.delay_ns)).collect()
+            };
+            assert_eq!(others(before), others(after));
+            exits += (after.parts.iter())
+                .filter(|part| part.cause == Cause::Exit && part.ns > 0)
+                .count();
+        }
+        let lines = lines(&metadata, &with);
+        for job in after.iter().filter(|job| job.late_ns > 0).take(2) {
+            assert_eq!(
+                named(&metadata, job),
+                lines.explain(&metadata, job),
+                "{job:?}"
+            );
+            referenced += 1;
+        }
+
+        // The sums of all VCPUs are those of a look at each stretch between two records.
+        let bytes = file(&metadata, &with);
+        let question = Question::default();
+        let reader = Reader::new(&bytes[..]).expect("a whole trace");
+        let answer = why(reader, &Watch::default(), &question).expect("a whole trace");
+        let found: BTreeMap<_, _> = (answer.guests.iter())
+            .flat_map(|guest| {
+                let exits = guest.exits.iter().filter(|exits| exits.ns > 0);
+                exits.map(|exits| ((guest.vcpu.clone(), exits.reason), exits.ns))
+            })
+            .collect();
+        assert_eq!(found, exits_by_stretch(&metadata, &with));
+    }
+    assert!(exits > 0 && referenced > 0, "{exits} {referenced}");
+}
+
+/// The time that the host had after exits of each VCPU's guest, by the reason.
+fn exits_by_stretch(metadata: &Metadata, records: &[Record]) -> BTreeMap<(String, Exit), i64> {
+    let (mut running, mut left, mut sums) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+    let ends = records.iter().skip(1).map(|record| record.time_ns);
+    for (record, end_ns) in records.iter().zip(ends.chain([metadata.duration_ns])) {
+        let vcpu = (record.domain, record.vcpu);
+        match record.kind {
+            Kind::Run => drop(running.insert(vcpu)),
+            Kind::Stop => drop(running.remove(&vcpu)),
+            Kind::Exit => drop(left.insert(vcpu, Exit::of(record.argument).expect("a reason"))),
+            Kind::Enter => drop(left.remove(&vcpu)),
+            _ => {}
+        }
+        for (&(domain, vcpu), &exit) in left.iter().filter(|(vcpu, _)| running.contains(vcpu)) {
+            let of_vcpu = &metadata.domains[usize::from(domain)];
+            let name = match of_vcpu.vcpus {
+                1 => of_vcpu.name.clone(),
+                _ => metadata.vcpu_name(domain, vcpu),
+            };
+            *sums.entry((name, exit)).or_default() += end_ns - record.time_ns;
+        }
+    }
+    sums.retain(|_, ns| *ns > 0);
+    sums
+}
+
+/// The parts of a job by the reference's names, in their order.
+fn named(metadata: &Metadata, job: &Job) -> Vec<(String, i64)> {
+    let mut found: Vec<(String, i64)> = (job.parts.iter())
+        .map(|part| (reference::name(metadata, part), part.delay_ns))
+        .collect();
+    found.sort();
+    found
+}
+
+/// The trace as the reference reads it.
+fn lines(metadata: &Metadata, records: &[Record]) -> Lines {
+    let bytes = file(metadata, records);
+    let mut lines = Vec::new();
+    text::write(Reader::new(&bytes[..]).expect("a whole trace"), &mut lines)
+        .expect("a Vec takes everything");
+    Lines::parse(&String::from_utf8(lines).expect("text"), metadata)
 }
 
 fn facts_of_place(host: &Host, domain: usize, place: usize) -> &laxity_host::Task {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from laxity import _core
+from laxity import _core, tracefile
 from laxity.errors import core_errors
 from laxity.plots.timeline import vcpus_that_matter
 from laxity.policies import BY_WEIGHT
@@ -97,6 +97,7 @@ def live(
         "open": sorted(shown),
         "value": "credits" if run.policy in BY_WEIGHT else "budget",
         "marks": [] if about is None else about.marks,
+        "exits": tracefile.EXITS,
         "late": late,
         "stretches": list(
             packed(stretches, sum(window_ns) // 2, [each["from_ns"] for each in late])

@@ -35,7 +35,16 @@ from laxity.report.page import (
 from laxity.report.window import cause, chosen_window
 from laxity.results.run import Run
 from laxity.tables.run import lost_to_scheduling, rounded
-from laxity.tables.why import COUNTED, NAMES, lost_where, rule_phrase, shares, summed
+from laxity.tables.why import (
+    COUNTED,
+    EXITS_COLUMNS,
+    NAMES,
+    exits_rows,
+    lost_where,
+    rule_phrase,
+    shares,
+    summed,
+)
 from laxity.text import NOT_MEASURED, NOTHING, listed, number, percent, time
 from laxity.why import LATE_KINDS, why
 
@@ -64,12 +73,15 @@ def page(directory: Path, window: tuple[int, int] | None) -> Page:
         sections = [*calls.agreements(run.network), *sections, *calls.packets(run.network)]
     if run.trace is not None:
         may_be_late = run.missed or run.telephony is not None
-        found = why(run.trace, worst=len(LATE_KINDS) * LATE_MAX) if may_be_late else None
-        if found is not None and not found.late:
-            found = None
-        sections.append(_timeline(run, run.trace, window, host, found))
-        if found is not None:
-            sections.append(_late(found, run.policy))
+        has_exits = tracefile.has(run.trace, "exit")
+        asked = may_be_late or has_exits
+        found = why(run.trace, worst=len(LATE_KINDS) * LATE_MAX) if asked else None
+        late = found if found is not None and found.late else None
+        sections.append(_timeline(run, run.trace, window, host, late))
+        if late is not None:
+            sections.append(_late(late, run.policy))
+        if found is not None and found.guests:
+            sections.append(_exits(found))
     elif window is not None:
         raise InputError(
             f"{directory} has no trace, and so no timeline", "run it without --no-trace"
@@ -281,6 +293,16 @@ def _overhead(run: Run) -> Table:
         else f"Both together: {percent(overhead.loss_ratio)} of the time of all CPUs."
     )
     return Table("Decisions and context switches", columns, rows, note=note)
+
+
+def _exits(found: Why) -> Section:
+    rows = [plain(*row) for row in exits_rows(found)]
+    table = Table("Exits of each VCPU's guest", EXITS_COLUMNS, rows, 2)
+    said = (
+        "After an exit the host has the CPU of the VCPU, until the guest is entered again. The "
+        "share is that of the time for which the VCPU had its CPU."
+    )
+    return Section("Exits of guests", said, tables=(table,))
 
 
 def _task_times(

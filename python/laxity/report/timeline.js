@@ -38,6 +38,10 @@ class Bytes {
     }
   }
 
+  ended() {
+    return this.at === this.bytes.length;
+  }
+
   signed() {
     const value = this.number();
     return value % 2 ? -(value + 1) / 2 : value / 2;
@@ -89,6 +93,13 @@ function decodeStretch(bytes, fromNs) {
     const [times, values] = [from.signedColumn(points), from.signedColumn(points)];
     return { time: summed(times, fromNs), value: summed(values, 0) };
   });
+  // By span, the time that the host had after exits, as pairs of their reason and the time.
+  spans.exits = new Map();
+  if (!from.ended()) {
+    const times = from.number();
+    const [step, exit, ns] = Array.from({ length: 3 }, () => from.column(times));
+    summed(step, 0).forEach((at, which) => spans.exits.set(at, [...(spans.exits.get(at) ?? []), [exit[which], ns[which]]]));
+  }
   return { spans, points, budgets };
 }
 
@@ -207,6 +218,15 @@ function timeText(ns, digits = 3) {
   const [unit, unitNs] = UNITS.find(([, each]) => Math.abs(ns) >= each) ?? UNITS[3];
   const whole = String(Math.trunc(Math.abs(ns) / unitNs)).length;
   return `${Number((ns / unitNs).toFixed(Math.max(0, digits - whole)))} ${unit}`;
+}
+
+// The time of a span that the host had after exits of the guest, by their reasons.
+function exitsText(exits) {
+  const byReason = new Map();
+  for (const [exit, ns] of exits) byReason.set(exit, (byReason.get(exit) ?? 0) + ns);
+  const parts = [...byReason].sort((a, b) => b[1] - a[1]);
+  const all = parts.reduce((sum, [, ns]) => sum + ns, 0);
+  return all ? `, of which the host had ${timeText(all)} after exits: ${parts.map(([exit, ns]) => `${run.exits[exit]} ${timeText(ns)}`).join(", ")}` : "";
 }
 
 // The causes of a lateness, which sum to it.
@@ -668,14 +688,18 @@ function describe(offsetX, offsetY) {
   }
   return chosenSpans.slice(0, 3).map((at) => {
     let [sinceNs, untilNs] = [start[at], end[at]];
+    let exits = source.spans.exits.get(at) ?? [];
     // A stretch's end cuts what runs through it.
     for (const other of [...drawn].reverse()) {
       if (!other.exact) continue;
       const same = other.spans.end.lastIndexOf(sinceNs);
-      if (same >= 0 && other.spans.cpu[same] === cpu[at] && other.spans.vcpu[same] === vcpu[at] && other.spans.job[same] === job[at]) sinceNs = other.spans.start[same];
+      if (same >= 0 && other.spans.cpu[same] === cpu[at] && other.spans.vcpu[same] === vcpu[at] && other.spans.job[same] === job[at]) {
+        sinceNs = other.spans.start[same];
+        exits = [...exits, ...(other.spans.exits.get(same) ?? [])];
+      }
     }
     const who = task[at] < 0 ? "" : `, for ${tasks[task[at]].name}#${job[at]}`;
-    return `${vcpus[vcpu[at]].name} ran on CPU ${cpu[at]} from ${exactText(sinceNs)} to ${exactText(untilNs)} (${timeText(untilNs - sinceNs)})${who}`;
+    return `${vcpus[vcpu[at]].name} ran on CPU ${cpu[at]} from ${exactText(sinceNs)} to ${exactText(untilNs)} (${timeText(untilNs - sinceNs)})${who}${exitsText(exits)}`;
   }).join("; ");
 }
 
@@ -778,10 +802,11 @@ find(".late").hidden = !run.late.length;
 for (const button of root.querySelectorAll('[data-do="next"], [data-do="previous"]')) button.hidden = !run.late.length;
 
 async function everything() {
-  const all = { spans: [], points: [], budgets: vcpus.map(() => []), levels: [] };
+  const all = { spans: [], exits: [], points: [], budgets: vcpus.map(() => []), levels: [] };
   for (const { fromNs, text } of stretches) {
     const { spans, points, budgets } = decodeStretch(await inflated(text), fromNs);
     spans.start.forEach((start, at) => all.spans.push([spans.cpu[at], spans.vcpu[at], start, spans.end[at]]));
+    for (const [, exits] of spans.exits) all.exits.push(...exits);
     points.time.forEach((time, at) => all.points.push([points.what[at], points.task[at], time, points.job[at]]));
     // The last point of a stretch is also the next one's first.
     budgets.forEach(({ time, value }, vcpu) => time.forEach((ns, at) => {

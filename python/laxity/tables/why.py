@@ -9,7 +9,7 @@ from rich.table import Column
 from rich.text import Text
 
 from laxity.policies import TABLE
-from laxity.tables.layout import heading, plain_table, right
+from laxity.tables.layout import heading, name_column, plain_table, right
 from laxity.text import NOTHING, bare, number, time
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ PHRASES: dict[Kind, str] = {
     "earlier-job": "the job before it was not yet complete",
     "task": "{who} comes first in its guest",
     "overhead": "its VCPU did work of its kernel (ticks, cache misses)",
+    "exit": "the host worked for its guest{rule}",
     "budget": "its budget was used up, most of it by {who}",
     "cap": "its domain had used up its cap",
     "cpu": "{who} had the CPU{rule}",
@@ -54,6 +55,7 @@ PHRASES: dict[Kind, str] = {
 
 PACKET_PHRASES: dict[Kind, str] = {
     "own-work": "the work on it alone takes longer than it may",
+    "exit": "the host worked for the guest of {at}{rule}",
     "budget": "{at} had used up its budget",
     "cap": "the domain of {at} had used up its cap",
     "cpu": "{who} had the CPU{rule} when {at} was to handle it",
@@ -81,6 +83,17 @@ RULES: dict[Rule, str] = {
     "boost": "it was boosted",
     "credits": "it had credits left",
     "turn": "it had its turn",
+    "other": "other reasons",
+    "interrupt": "the host was interrupted",
+    "timer": "a timer of the guest expired",
+    "halt": "the guest halted",
+    "register": "the guest set its timer or accessed another emulated register",
+    "controller": "the guest used its interrupt controller",
+    "window": "the guest could take an interrupt",
+    "port": "the guest accessed a port of a device",
+    "memory": "the guest accessed memory of a device or memory that it had not",
+    "hypercall": "the guest called the hypervisor",
+    "pause": "the guest was spinning",
 }
 
 BUDGET_LOST = "its budget was gone, lost while {who} had nothing to do or used by its other work"
@@ -93,6 +106,7 @@ NAMES: dict[Kind, str] = {
     "earlier-job": "earlier job",
     "task": "task of its guest",
     "overhead": "ticks, caches",
+    "exit": "exit",
     "budget": "budget used up",
     "cap": "cap used up",
     "cpu": "other VCPU",
@@ -121,7 +135,7 @@ COUNTED: dict[tuple[What, ...], str] = {
 
 
 def rule_phrase(rule: Rule, policy: str) -> str:
-    """Why the policy let another VCPU run, in words."""
+    """Why the policy let another VCPU run, or why a guest was left, in words."""
     if rule == "order" and policy in TABLE:
         if TABLE[policy].uses("priority"):
             return "it comes first by priority"
@@ -139,7 +153,8 @@ def phrase(cause: Cause, policy: str, *, is_packet: bool) -> str:
         text = BUDGET_LOST
     if cause.cause == "idle" and policy == "periodic":
         text = PERIODIC_IDLE
-    rule = f" ({policy}: {rule_phrase(cause.rule, policy)})" if cause.rule else ""
+    by = "" if cause.cause == "exit" else f"{policy}: "
+    rule = f" ({by}{rule_phrase(cause.rule, policy)})" if cause.rule else ""
     return text.format(who=cause.who, rule=rule, at=cause.at)
 
 
@@ -202,9 +217,9 @@ def why_table(why: Why, policy: str) -> RenderableType:
     if not kinds:
         jobs = number(why.jobs, "job")
         said = f"None of {jobs} was late" if why.jobs else "Nothing was late or lost"
-        if not why.not_seen:
-            return Text(said, "bold green")
-        return Group(Text(f"{said}, as far as the trace tells"), *_not_seen(why))
+        if why.not_seen:
+            return Group(Text(f"{said}, as far as the trace tells"), *_not_seen(why), *_exits(why))
+        return Group(Text(said, "bold green"), *_exits(why))
     counts = [number(why.outages, "outage")] if why.outages else []
     if why.jobs:
         counts.append(f"{why.late_jobs:,} of {number(why.jobs, 'job')} late")
@@ -225,12 +240,42 @@ def why_table(why: Why, policy: str) -> RenderableType:
         if each.remedies is not None:
             is_packet = each.packet is not None
             lines.append(Text(f"  {remedy_sentence(each.remedies, is_packet=is_packet)}", "dim"))
-    return Group(*lines, "", _totals(why), *_not_seen(why))
+    return Group(*lines, "", _totals(why), *_not_seen(why), *_exits(why))
 
 
 def _not_seen(why: Why) -> list[RenderableType]:
     """What the trace does not tell, below all else."""
     return ["", *(Text(f"Not seen: {each}.") for each in why.not_seen)] if why.not_seen else []
+
+
+EXITS_COLUMNS = ("VCPU", "exit", "had the CPU", "exits", "the host had", "%")
+
+
+def exits_rows(why: Why) -> list[tuple[str, str, str, str, str, str]]:
+    """For each VCPU whose guest the trace tells of: the exits for each reason, and all of them.
+
+    The columns are `EXITS_COLUMNS`.
+    """
+    rows = []
+    for guest in why.guests:
+        count = sum(exits.count for exits in guest.exits)
+        parts = [(exits.reason, exits.count, exits.ns) for exits in guest.exits]
+        for place, (reason, times, ns) in enumerate([("all", count, guest.exits_ns), *parts]):
+            vcpu, ran = ("", "") if place else (guest.vcpu, time(guest.ran_ns))
+            share = bare(ns / guest.ran_ns) if guest.ran_ns else NOTHING
+            rows.append((vcpu, reason, ran, f"{times:,}", time(ns), share))
+    return rows
+
+
+def _exits(why: Why) -> list[RenderableType]:
+    """The time that the host had after exits, where the trace tells of them."""
+    if not why.guests:
+        return []
+    first, second, *rest = EXITS_COLUMNS
+    table = plain_table(name_column(first), Column(second, no_wrap=True), *right(*rest))
+    for row in exits_rows(why):
+        table.add_row(*row)
+    return ["", heading("Exits of guests", "and the time until they were entered again"), table]
 
 
 def _late_and_lost(what: What, of: str, late: int, lost: int) -> str:

@@ -2,7 +2,7 @@
 //! next.
 
 use laxity_trace::Metadata;
-use laxity_why::{Job, Packet, PacketPart, Part, Subject, Who};
+use laxity_why::{Job, Packet, PacketPart, Part, Rule, Subject, Who};
 use std::collections::BTreeMap;
 
 /// A line of the text.
@@ -40,7 +40,11 @@ pub fn name(metadata: &Metadata, part: &Part) -> String {
         }
         Who::Vcpu(of, vcpu) => format!(" {}/{vcpu}", domain(of).name),
     };
-    let rule = part.rule.map_or(String::new(), |rule| format!(" {rule:?}"));
+    let rule = match part.rule {
+        None => String::new(),
+        Some(Rule::Exit(exit)) => format!(" {}", exit.name()),
+        Some(rule) => format!(" {rule:?}"),
+    };
     format!("{:?}{who}{rule}", part.cause)
 }
 
@@ -154,6 +158,9 @@ impl Lines {
         if let Some(run) = running {
             if switches(run.cpu.expect("a VCPU runs on a CPU")) {
                 return "Switch".into();
+            }
+            if let Some(exit) = of(&["exit", "enter"]).filter(|line| line.event == "exit") {
+                return format!("Exit {}", exit.detail);
             }
             let task = match of(&["run", "execute", "complete"]) {
                 Some(line) if line.event == "execute" => line.detail.split(' ').next(),
