@@ -35,6 +35,8 @@ PACKETS: Events = {
 """What is recorded of packets, too, where these are asked for."""
 SOCKETS: Events = {"sock": ("sk_data_ready", "sock_recv_length")}
 """What is then recorded of UDP sockets, where the kernel has it: since Linux 6.3."""
+EXITS: Events = {"kvm": ("kvm_entry", "kvm_exit")}
+"""What is recorded of the guests of KVM, too, where these are asked for."""
 ONLY_UDP = "protocol == 17"
 """The filter of the events of sockets."""
 CLOCK = "mono"
@@ -46,7 +48,7 @@ FAIR = 100
 BUFFER_KIB_MIN = 8192
 BUFFER_KIB_PER_S = 4096
 """The size of the kernel's buffer for each CPU: a busy second has 60,000 events there, and as many
-of packets where these are recorded.
+of packets where these are recorded. As many again are left for the events of guests.
 
 The buffers are read when all is recorded, so that recording itself runs nothing on the host.
 """
@@ -59,14 +61,20 @@ TRACE_CLOCK = 4
 
 
 def record(
-    out: Path, duration_s: float, progress: Progress | None = None, *, packets: bool = False
+    out: Path,
+    duration_s: float,
+    progress: Progress | None = None,
+    *,
+    packets: bool = False,
+    exits: bool = False,
 ) -> None:
     """Records for so long, and writes a file of trace-cmd, version 6 (trace-cmd.dat.v6(5)).
 
-    With `packets` it also tells when packets came and threads took them. Raises InputError if this
-    machine does not let itself be traced.
+    With `packets` it also tells when packets came and threads took them, with `exits` when guests
+    were left and entered. Raises InputError if this machine does not let itself be traced.
     """
-    with traced(buffer_kib(duration_s) * (2 if packets else 1), packets=packets) as instance:
+    kib = buffer_kib(duration_s) * (1 + packets + exits)
+    with traced(kib, packets=packets, exits=exits) as instance:
         _wait(duration_s, progress)
         save(instance, out)
 
@@ -124,13 +132,13 @@ def _set(instance: Path, name: str, value: str) -> None:
 
 
 @contextmanager
-def traced(buffer_kib: int, *, packets: bool = False) -> Iterator[Path]:
+def traced(buffer_kib: int, *, packets: bool = False, exits: bool = False) -> Iterator[Path]:
     """Traces in an instance of its own, which it gives, with a buffer of that size for each CPU."""
     with _instance() as instance:
         _set(instance, "tracing_on", "0")
         _set(instance, "trace_clock", CLOCK)
         _set(instance, "buffer_size_kb", str(buffer_kib))
-        for system, events in wanted(instance, packets=packets).items():
+        for system, events in wanted(instance, packets=packets, exits=exits).items():
             for event in events:
                 if system in SOCKETS:
                     _set(instance, f"events/{system}/{event}/filter", ONLY_UDP)
@@ -142,15 +150,16 @@ def traced(buffer_kib: int, *, packets: bool = False) -> Iterator[Path]:
             _set(instance, "tracing_on", "0")
 
 
-def wanted(instance: Path, *, packets: bool) -> Events:
+def wanted(instance: Path, *, packets: bool, exits: bool = False) -> Events:
     """The events that are recorded; those of sockets only where the kernel has all of them."""
+    always = EVENTS | (EXITS if exits else {})
     if not packets:
-        return EVENTS
+        return always
     of_sockets = [
         instance / "events" / system / event for system in SOCKETS for event in SOCKETS[system]
     ]
     has_sockets = all(event.is_dir() for event in of_sockets)
-    return EVENTS | PACKETS | (SOCKETS if has_sockets else {})
+    return always | PACKETS | (SOCKETS if has_sockets else {})
 
 
 def recorded(instance: Path) -> Events:
@@ -158,7 +167,7 @@ def recorded(instance: Path) -> Events:
     events = instance / "events"
     return {
         system: names
-        for system, names in (EVENTS | PACKETS | SOCKETS).items()
+        for system, names in (EVENTS | EXITS | PACKETS | SOCKETS).items()
         if all(_is_enabled(events / system / name) for name in names)
     }
 

@@ -25,10 +25,13 @@ MS = 1_000_000
 
 
 def test_sched_deadline_keeps_budgets(laxity: Laxity, tmp_path: Path) -> None:
-    """It gives what the host file says: a budget in each period, and no more."""
+    """It gives what the host file says: a budget in each period, and no more.
+
+    What the host had after exits is the rest of what the guest needs for its jobs.
+    """
     host, out = tmp_path / "host.toml", tmp_path / "out"
     host.write_text(DEADLINE, "utf-8")
-    words = ("run", host, "--on", "kvm", "--set", "host.jiffy=0 ms")
+    words = ("run", host, "--on", "kvm", "--exits", "--set", "host.jiffy=0 ms")
     # That runs repeat to the byte, test_kvm_policies.py shows, where more takes part in them.
     done = laxity(*words, "-o", out, "--json")
     result: dict[str, Any] = json.loads(done.stdout)
@@ -41,7 +44,22 @@ def test_sched_deadline_keeps_budgets(laxity: Laxity, tmp_path: Path) -> None:
     assert MS <= response_ns["p50"] < 1.1 * MS
     # 25 % of the CPU for who computes for ever.
     assert 0.2485 <= batch["cpu_ns"] / 1e9 <= 0.2515
+    found = json.loads(laxity("why", out, "--json").stdout)
+    guests = {guest["vcpu"]: guest for guest in found["guests"]}
+    counts = {
+        name: {exits["reason"]: exits["count"] for exits in guest["exits"]}
+        for name, guest in guests.items()
+    }
+    # It halts when the run has begun and after each job. The other one has halted before, and then
+    # is interrupted by the host.
+    assert counts["control"]["halt"] == 1 + 100
+    assert counts["batch-jobs"]["halt"] == 0
+    assert counts["batch-jobs"]["interrupt"] > 50
+    own = guests["control"]
+    own_ns = own["ran_ns"] - sum(exits["ns"] for exits in own["exits"])
+    assert 100 * MS <= own_ns < 1.02 * 100 * MS
     laxity("report", out)
+    assert "Exits of guests" in (out / "report.html").read_text("utf-8")
     laxity("trace", out, "--perfetto")
 
 

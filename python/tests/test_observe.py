@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from attempts import first_unspoiled, require
 from conftest import EXAMPLES, HOST, UNSHARE, can_trace
@@ -291,6 +292,70 @@ def test_a_file_of_trace_cmd(
     assert [domain["name"] for domain in content["domains"]] == ["one"]
 
 
+AMD, INTEL = 2, 1
+HALT, INTERRUPT = 0x78, 1
+VCPU = "\tfield:unsigned int vcpu_id;\toffset:8;\tsize:4;\tsigned:0;\n"
+REASON = """\tfield:unsigned int exit_reason;\toffset:8;\tsize:4;\tsigned:0;
+\tfield:u32 isa;\toffset:12;\tsize:4;\tsigned:0;
+"""
+GUESTS = {"kvm": {"kvm_entry": (510, VCPU), "kvm_exit": (511, REASON)}}
+
+
+def entry(thread: int) -> bytes:
+    return struct.pack("<H2xiI", 510, thread, 0)
+
+
+def left(thread: int, isa: int, reason: int) -> bytes:
+    return struct.pack("<H2xiII", 511, thread, reason, isa)
+
+
+@pytest.mark.parametrize("layout", [version_6, version_7])
+def test_exits_of_guests(laxity: Laxity, tmp_path: Path, layout: Any) -> None:
+    """The guest is entered 10 us after its thread comes and halts 20 us before it goes.
+
+    Once it is interrupted for 300 us. The same host file is found as without these events.
+    """
+    events = busy(41, 5_000, 1_000, 1_000, 2_000_000)
+    comes = [time_us for time_us, event in events if event == switch(0, 0, 41)]
+    guest = [(time_us + 10, entry(41)) for time_us in comes]
+    guest += [(time_us + 980, left(41, AMD, HALT)) for time_us in comes]
+    guest += [(comes[7] + 200, left(41, INTEL, INTERRUPT)), (comes[7] + 500, entry(41))]
+    both = sorted(events + guest, key=lambda event: event[0])
+    seen = {}
+    for name, written, network in (("with", both, GUESTS), ("without", events, None)):
+        (tmp_path / f"{name}.dat").write_bytes(layout([pages(written)], network))
+        seen[name] = tmp_path / name
+        laxity("observe", tmp_path / f"{name}.dat", "-o", seen[name])
+    text = [(seen[name] / "host.toml").read_text().split("\n", 3)[3] for name in seen]
+    assert text[0] == text[1]
+    records = {name: tracefile.records(seen[name] / "trace.laxtrace") for name in seen}
+    of_guest = np.isin(records["with"]["kind"], [*map(tracefile.number_of, ("exit", "enter"))])
+    assert (records["with"][~of_guest] == records["without"]).all()
+    found = json.loads(laxity("why", seen["with"], "--json", "--every-job").stdout)
+    (told,) = found["guests"]
+    ran_ns = 1000 * 1_000 * len(comes)
+    halts_ns = 1000 * (10 + 20) * len(comes)
+    # The recording begins when the thread comes for the first time, after an exit that it has not.
+    assert (told["vcpu"], told["ran_ns"]) == ("vm-41", ran_ns)
+    assert told["exits"] == [
+        {"reason": "halt", "count": len(comes), "ns": halts_ns - 10_000},
+        {"reason": "interrupt", "count": 1, "ns": 300_000},
+        {"reason": "other", "count": 0, "ns": 10_000},
+    ]
+    (interrupted,) = (
+        {(cause["cause"], cause["rule"]): cause["delay_ns"] for cause in late["causes"]}
+        for late in found["late"]
+        if any(cause["rule"] == "interrupt" for cause in late["causes"])
+    )
+    assert interrupted == {
+        ("own-work", None): 670_000,
+        ("exit", "interrupt"): 300_000,
+        ("exit", "halt"): 30_000,
+    }
+    said = laxity("observe", tmp_path / "with.dat", "--exits", code=2).stderr
+    assert "leave --exits out" in said
+
+
 @pytest.fixture
 def packets() -> bytes:
     """Packets on one CPU: for the machine of thread 41, which thread 40 serves, and for sockets."""
@@ -508,6 +573,8 @@ def test_events_of_sockets_are_recorded_where_they_are(tmp_path: Path, has_socke
             (tmp_path / "events" / system / name / "enable").write_text("0\n")
     assert tracefs.wanted(tmp_path, packets=True) == systems
     assert tracefs.wanted(tmp_path, packets=False) == tracefs.EVENTS
+    with_exits = {**tracefs.EVENTS, **tracefs.EXITS}
+    assert tracefs.wanted(tmp_path, packets=False, exits=True) == with_exits
     assert tracefs.recorded(tmp_path) == {}
     for name in tracefs.EVENTS["sched"]:
         (tmp_path / "events" / "sched" / name / "enable").write_text("1\n")

@@ -17,7 +17,7 @@ from laxity.errors import HostError, InputError
 from laxity.policies import TABLE
 from laxity.results.streams import PACKET_NS
 from laxity.tables import why as tables
-from laxity.why import Kind, Late, Place, why, with_remedies
+from laxity.why import Exit, Kind, Late, Place, Rule, why, with_remedies
 from trials import cases, seeds
 
 if TYPE_CHECKING:
@@ -249,6 +249,9 @@ def test_people_get_sentences_and_a_table(laxity: Laxity, out: Path) -> None:
 def test_every_cause_has_words() -> None:
     assert set(tables.PHRASES) == set(tables.NAMES) == set(get_args(Kind))
     assert set(tables.PLACES) == set(get_args(Place))
+    of_policies, exits = map(get_args, get_args(Rule))
+    assert tuple(tables.RULES) == (*of_policies, *exits)
+    assert exits == get_args(Exit) == tracefile.EXITS
 
 
 CALLS = """\

@@ -20,7 +20,7 @@ const TSC_TO_NS: u16 = 14;
 const EVENT_FORMATS: u16 = 18;
 
 /// The systems of the events that are used.
-const SYSTEMS: [&str; 4] = ["sched", "net", "skb", "sock"];
+const SYSTEMS: [&str; 5] = ["sched", "kvm", "net", "skb", "sock"];
 
 /// Flags of a section of version 7.
 const COMPRESSED: u16 = 1;

@@ -58,6 +58,14 @@ def observe(
             "is late, and `laxity why` says why.",
         ),
     ] = None,
+    exits: Annotated[
+        bool,
+        typer.Option(
+            "--exits",
+            help="On Linux, record when KVM left guests, and why: `laxity why` tells the time of "
+            "the host from theirs. A file of trace-cmd that has this is always read so.",
+        ),
+    ] = False,
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -81,13 +89,22 @@ def observe(
         delay_ns = time_ns(packet_delay, "--packet-delay", PACKET_DELAY)
     if source is not None and at is not None:
         raise InputError(f"{source} is observed, or {at}, not both", "leave one of them out")
+    if source is not None and exits:
+        raise InputError(f"{source} has the exits of guests, or has them not", "leave --exits out")
     with directory_for(output) as directory:
         trace = directory / directories.TRACE
         if source is None:
             with progress_bar("observing") as progress:
                 place, domains = at or LOCAL, domain or ()
                 found = observe_live(
-                    place, domains, seconds, directory, say, progress, packet_delay_ns=delay_ns
+                    place,
+                    domains,
+                    seconds,
+                    directory,
+                    say,
+                    progress,
+                    packet_delay_ns=delay_ns,
+                    exits=exits,
                 )
         elif observed.is_recording(source):
             found = observed.observe_recording(

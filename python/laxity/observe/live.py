@@ -31,12 +31,14 @@ def observe_live(
     progress: Progress | None = None,
     *,
     packet_delay_ns: int | None = None,
+    exits: bool = False,
 ) -> Observed:
     """Observes the host at `local` or `ssh://root@HOST`, and leaves what was recorded there.
 
     `domains` are threads of Linux, and `packet_delay_ns` is a limit for packets there, as in
-    `observed.observe_recording`. Raises InputError if the host does not let itself be observed from
-    here, and LabError if something fails on the way.
+    `observed.observe_recording`. With `exits` it is recorded there when KVM left and entered
+    guests. Raises InputError if the host does not let itself be observed from here, and LabError if
+    something fails on the way.
     """
     shell = Shell.at(at)
     trace = directory / directories.TRACE
@@ -45,6 +47,8 @@ def observe_live(
             raise InputError("Xen knows its domains", "leave --domain out")
         if packet_delay_ns is not None:
             raise InputError("Xen's trace has no packets", "leave --packet-delay out")
+        if exits:
+            raise InputError("Xen's trace has no exits of guests", "leave --exits out")
         return xen.observe(watch(shell, duration_s, directory, say), trace)
     if at != LOCAL:
         raise InputError(
@@ -52,7 +56,9 @@ def observe_live(
             "call laxity observe there, or record with trace-cmd there and give the file",
         )
     recording = directory / RECORDING
-    tracefs.record(recording, duration_s, progress, packets=packet_delay_ns is not None)
+    tracefs.record(
+        recording, duration_s, progress, packets=packet_delay_ns is not None, exits=exits
+    )
     return observed.observe_recording(
         recording, domains, trace, is_here=True, packet_delay_ns=packet_delay_ns
     )
