@@ -48,7 +48,7 @@ FAIR = 100
 BUFFER_KIB_MIN = 8192
 BUFFER_KIB_PER_S = 4096
 """The size of the kernel's buffer for each CPU: a busy second has 60,000 events there, and as many
-of packets where these are recorded. As many again are left for the events of guests.
+of packets where these are recorded. Room for as many is added for the events of guests.
 
 The buffers are read when all is recorded, so that recording itself runs nothing on the host.
 """

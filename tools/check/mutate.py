@@ -2360,6 +2360,14 @@ MUTATIONS += [
         directory=WHY,
     ),
     Mutation(
+        "why-exit-lasts",
+        "account.rs",
+        "            Kind::Enter => self.vcpus[index].exit = None,\n",
+        "            Kind::Enter => {}\n",
+        "the host has a VCPU's time until its guest is entered again, and no longer",
+        directory=WHY,
+    ),
+    Mutation(
         "observe-ticks-are-tasks",
         "recognize.rs",
         "[0.01, 0.03, 0.1, 0.2]",
