@@ -9,8 +9,8 @@ use laxity_kvmtrace::Recording;
 use laxity_observe::{completions_ns, observe};
 use laxity_replay::{Vcpus, with_deliveries};
 use laxity_trace::{
-    CallsMetadata, DomainMetadata, Kind, Metadata, Reader, Record, Sink, TraceError, Writer, needs,
-    perfetto, text, timeline,
+    CallsMetadata, DomainMetadata, Kind, Metadata, Reader, Record, Sink, TraceError, Writer, levels,
+    needs, perfetto, text, timeline,
 };
 use libfuzzer_sys::fuzz_target;
 use std::io;
@@ -83,6 +83,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(read.expect("the trace is right"), records);
     text::write(reader(), io::sink()).expect("the trace is right");
     perfetto::write(reader(), io::sink()).expect("the trace is right");
+    levels(reader(), 64).expect("the trace is right");
     if metadata.duration_ns > 0 {
         let seen = timeline(reader(), 0, metadata.duration_ns).expect("the trace is right");
         let ran = seen.occupancy.iter();

@@ -64,6 +64,12 @@ def test_a_plan_is_this_script(tmp_path: Path) -> None:
     assert script.splitlines()[-1] == f"window run 1000000000 {made.lead_ns} {made.traced_mib} 0"
 
 
+def test_exits_are_recorded_where_they_are_asked_for() -> None:
+    assert plan(exits=True).script().splitlines()[-2] == "exits"
+    assert "exits" not in plan().script().split()
+    assert Kvm(exits=True).words == ("--on", "kvm", "--exits")
+
+
 def test_a_policy_has_memory_for_its_events() -> None:
     """An hour, the longest run, fits what laxity-scx takes, and the kernel's arena."""
     ours = plan("host.policy=deferrable", "duration=1 h")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from bisect import bisect
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import browser
 import laxity
+import numpy as np
 import pytest
 from conftest import EXAMPLES
 from html_report import read
@@ -283,6 +286,66 @@ def test_pointing_says_what_ran_and_for_whom(window: browser.Browser) -> None:
     name = ["one/0", "one/1", "other", "batch"][vcpu]
     assert said.startswith(f"{name} ran on CPU 1 from ")
     assert (", for " in said) == (vcpu < 3)
+
+
+def with_exits(trace: Path) -> int:
+    """Adds exits to a trace: each run of a VCPU ends with one, from its middle on.
+
+    Returns their time.
+    """
+    records = laxity.tracefile.records(trace).copy()
+    head = trace.read_bytes()[: -records.nbytes]
+    run, stop = map(laxity.tracefile.number_of, ("run", "stop"))
+    of_vcpu = ["domain", "vcpu"]
+    begun, added, all_ns = {}, [], 0
+    for record in records[np.isin(records["kind"], [run, stop])]:
+        vcpu = tuple(record[of_vcpu])
+        if record["kind"] == run:
+            begun[vcpu] = record
+            continue
+        of_run = begun.pop(vcpu)
+        left = record.copy()
+        left["time_ns"] = (of_run["time_ns"] + record["time_ns"]) // 2
+        left["kind"] = laxity.tracefile.number_of("exit")
+        left["argument"] = laxity.tracefile.EXITS.index("halt")
+        entered = of_run.copy()
+        entered["kind"], entered["argument"] = laxity.tracefile.number_of("enter"), 0
+        added += [left, entered]
+        all_ns += int(record["time_ns"] - left["time_ns"])
+    every = np.concatenate([records, np.array(added, records.dtype)])
+    trace.write_bytes(head + every[np.argsort(every["time_ns"], kind="stable")].tobytes())
+    return all_ns
+
+
+@needs_browser
+def test_pointing_says_what_the_host_had(
+    window: browser.Browser, late: laxity.Run, tmp_path: Path
+) -> None:
+    """Stretches cut what runs, and their parts have the time of all together."""
+    assert late.trace
+    shutil.copytree(late.trace.parent, tmp_path / "run")
+    all_ns = with_exits(tmp_path / "run" / late.trace.name)
+    guests = why(tmp_path / "run" / late.trace.name).guests
+    assert sum(guest.exits_ns for guest in guests) == all_ns
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(live, "STRETCH_RECORDS", 400)
+        read(tmp_path / "run")
+    try:
+        window.open(tmp_path / "run/report.html")
+        window.wait(f"{ROOT}.dataset.level === 'exact'")
+        decoded = window.run_async(f"{ROOT}.everything()")
+        halt = laxity.tracefile.EXITS.index("halt")
+        assert {exit for exit, _ in decoded["exits"]} == {halt}
+        assert sum(ns for _, ns in decoded["exits"]) == all_ns
+        seen = state(window)
+        cpu, _, start_ns, end_ns = next(
+            span for span in decoded["spans"] if seen["fromNs"] < span[2] and span[3] < seen["toNs"]
+        )
+        said = window.run(f"return {ROOT}.describeAt('cpu {cpu}', {(start_ns + end_ns) / 2})")
+        assert re.search(r", of which the host had (.+) after exits: halt \1", said), said
+    finally:
+        window.open(late.trace.parent / "report.html")
+        window.wait(f"{ROOT}.dataset.level === 'exact'")
 
 
 @needs_browser
