@@ -35,7 +35,7 @@ PHRASES: dict[Kind, str] = {
     "earlier-job": "the job before it was not yet complete",
     "task": "{who} comes first in its guest",
     "overhead": "its VCPU did work of its kernel (ticks, cache misses)",
-    "exit": "the host worked for its guest{rule}",
+    "exit": "the host had its CPU after an exit{rule}",
     "budget": "its budget was used up, most of it by {who}",
     "cap": "its domain had used up its cap",
     "cpu": "{who} had the CPU{rule}",
@@ -55,7 +55,7 @@ PHRASES: dict[Kind, str] = {
 
 PACKET_PHRASES: dict[Kind, str] = {
     "own-work": "the work on it alone takes longer than it may",
-    "exit": "the host worked for the guest of {at}{rule}",
+    "exit": "the host had the CPU of {at} after an exit{rule}",
     "budget": "{at} had used up its budget",
     "cap": "the domain of {at} had used up its cap",
     "cpu": "{who} had the CPU{rule} when {at} was to handle it",
