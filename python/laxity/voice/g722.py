@@ -31,7 +31,9 @@ def reference_octets() -> Octets:
     """
     octets = np.zeros(reference().size, np.uint8)
     encoder = coders.G722.encoder()
-    coders.called(encoder.calls(coders.doubled(reference()), octets))
+    # The calls have addresses only: the speech must outlive them.
+    speech = coders.doubled(reference())
+    coders.called(encoder.calls(speech, octets))
     octets.setflags(write=False)
     return octets
 
