@@ -2,11 +2,17 @@
 //! one number and one time for each of its packets of speech, and a length that what was received bounds.
 #![no_main]
 
-use laxity_media::{speech::DROPOUT_MAX, streams::read};
+use laxity_media::{
+    signalling::PayloadTypes,
+    speech::{Codec, DROPOUT_MAX},
+    streams::read,
+};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(found) = read(data) else { return };
+    // Signalling in the capture may say otherwise of these.
+    let told = PayloadTypes::of_opus(&[96, 111]).unwrap();
+    let Ok(found) = read(data, told) else { return };
     let in_streams: u64 = found
         .streams
         .iter()
@@ -23,7 +29,12 @@ fuzz_target!(|data: &[u8]| {
             left_out.event_packets + left_out.comfort_noise_packets + left_out.stray_packets;
         assert_eq!(speech + others, stream.packets.len() as u64);
         assert_eq!(playable.arrived_ns.len(), playable.sequence.len());
-        assert!(playable.packet_samples > 0);
+        assert!(playable.packet_ns > 0);
+        assert_eq!(playable.opus.is_some(), playable.codec == Codec::Opus);
+        if playable.opus.is_some() {
+            assert_eq!(playable.packet_ns % 2_500_000, 0);
+            assert!(playable.packet_ns <= 120_000_000);
+        }
         assert!(left_out.silent_ns >= 0);
         assert!(playable.sequence.is_sorted());
         let steps = playable.sequence.windows(2).map(|pair| pair[1] - pair[0]);

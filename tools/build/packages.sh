@@ -45,7 +45,7 @@ python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
 python3 -c 'import pathlib, sys, sysconfig
 sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())' || missing+=(python3-dev)
 python3 -c 'import ctypes; ctypes.CDLL("libspandsp.so.2")' 2>/dev/null || missing+=(libspandsp2)
-# Codecs, whose costs are measured.
+# Codecs, whose costs are measured; Opus is also scored in captures.
 for entry in libopus.so.0:libopus0 libbcg729.so.0:libbcg729-0; do
     python3 -c "import ctypes; ctypes.CDLL('${entry%%:*}')" 2>/dev/null || missing+=("${entry##*:}")
 done

@@ -10,9 +10,10 @@
 //!
 //! Modules without I/O: [`rtp`] and [`stamp`] (packets), [`g711`], [`schedule`] (the times of sending), [`statistics`]
 //! (of one stream) and [`session`] (of all streams), [`control`] and [`orders`] (the set-up of calls), [`capture`]
-//! (pcap), [`streams`] (found in any capture), [`report`]. Modules with I/O: [`socket`], [`clock`] and [`machine`], and
-//! on them [`load`], [`relay`], [`sink`], [`calls`], [`exchange`], [`mix`] (conferences, and what mixing takes) and
-//! [`passage`] (the times of each packet at the media server).
+//! (pcap), [`streams`] (found in any capture), [`signalling`] and [`opus`] (what captures say of Opus), [`report`].
+//! Modules with I/O: [`socket`], [`clock`] and [`machine`], and on them [`load`], [`relay`], [`sink`], [`calls`],
+//! [`exchange`], [`mix`] (conferences, and what mixing takes) and [`passage`] (the times of each packet at the media
+//! server).
 #![forbid(unsafe_code)]
 
 pub mod arguments;
@@ -28,6 +29,7 @@ pub mod invite;
 pub mod load;
 pub mod machine;
 pub mod mix;
+pub mod opus;
 pub mod orders;
 pub mod passage;
 pub mod relay;
@@ -35,6 +37,7 @@ pub mod report;
 pub mod rtp;
 pub mod schedule;
 pub mod session;
+pub mod signalling;
 pub mod sink;
 pub mod socket;
 pub mod speech;

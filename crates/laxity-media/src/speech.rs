@@ -1,4 +1,4 @@
-//! Extracts from a stream the speech that a listener would hear, as one call of G.711 or G.722.
+//! Extracts from a stream the speech that a listener would hear, as one call of G.711, G.722 or Opus.
 //!
 //! Telephone events (RFC 4733) and comfort noise (RFC 3389) have numbers of their own in a stream, and no speech. Where
 //! timestamps go further than packets, nothing was sent: silence was suppressed, or the call was held. Where neither
@@ -7,6 +7,8 @@
 
 use crate::{
     g711::Law,
+    opus,
+    signalling::{DYNAMIC, PayloadTypes},
     streams::{Packet, Stream},
 };
 use serde::{Serialize, Serializer};
@@ -21,14 +23,12 @@ const LOST_FOR_ONE_MAX: i64 = 100;
 const AHEAD_NS_MAX: i64 = 10_000_000_000;
 /// Delay of a talk spurt behind its timestamp from which its sender's clock must have stood still.
 const STOOD_STILL_NS: i64 = 1_000_000_000;
-/// Length of an octet of G.711 and of G.722, and of a step of their timestamps. G.722 has 16,000 samples a second, two
-/// in an octet, and timestamps at the rate of 8,000 that was once assigned in error (RFC 3551, section 4.5.2).
-const SAMPLE_NS: i64 = 125_000;
+/// Rate of the octets of G.711 and of G.722, and of their timestamps. G.722 has 16,000 samples a second, two in an
+/// octet, and timestamps at the rate of 8,000 that was once assigned in error (RFC 3551, section 4.5.2).
+const OCTETS_HZ: i64 = 8_000;
 /// Payload types of comfort noise: the current one, and the one reserved for its predecessor (RFC
 /// 3551, section 6).
 const COMFORT_NOISE: [u8; 2] = [13, 19];
-/// Payload types whose meaning each call negotiates.
-const DYNAMIC: std::ops::RangeInclusive<u8> = 96..=127;
 /// Size of a telephone event in octets (RFC 4733, section 2.3).
 const EVENT_BYTES: u16 = 4;
 
@@ -42,15 +42,36 @@ pub enum Codec {
     G711(Law),
     /// G.722 at 64 kbit/s.
     G722,
+    /// Opus (RFC 6716).
+    Opus,
 }
 
 impl Codec {
     /// The codec of a payload type, if its calls can be scored.
-    pub fn of_payload_type(payload_type: u8) -> Option<Codec> {
+    fn of_payload_type(payload_type: u8, known: PayloadTypes) -> Option<Codec> {
         match payload_type {
             G722 => Some(Codec::G722),
+            payload_type if known.is_opus(payload_type) => Some(Codec::Opus),
             payload_type => Law::of_payload_type(payload_type).map(Codec::G711),
         }
+    }
+
+    /// The speech in a packet, in the units of RTP's timestamps; `None` if it is none of this codec.
+    fn ticks(self, packet: &Packet) -> Option<u16> {
+        match self {
+            Codec::G711(_) | Codec::G722 => Some(packet.payload_bytes),
+            Codec::Opus => packet.opus.map(opus::Packet::ticks),
+        }
+    }
+
+    /// Units of RTP's timestamps as time.
+    fn ns(self, ticks: i64) -> i64 {
+        let clock_hz = match self {
+            Codec::G711(_) | Codec::G722 => OCTETS_HZ,
+            Codec::Opus => opus::CLOCK_HZ,
+        };
+        let time_ns = i128::from(ticks) * 1_000_000_000 / i128::from(clock_hz);
+        time_ns.clamp(i64::MIN.into(), i64::MAX.into()) as i64
     }
 }
 
@@ -59,6 +80,7 @@ impl Serialize for Codec {
         match self {
             Codec::G711(law) => law.serialize(serializer),
             Codec::G722 => serializer.serialize_str("g722"),
+            Codec::Opus => serializer.serialize_str("opus"),
         }
     }
 }
@@ -73,8 +95,10 @@ pub struct Playable {
     pub sequence: Vec<i64>,
     /// Time of arrival of each packet since 1970, less the time that is left out before it.
     pub arrived_ns: Vec<i64>,
-    /// Samples of each packet.
-    pub packet_samples: u32,
+    /// The speech in each packet.
+    pub packet_ns: i64,
+    /// How Opus was coded; `None` for other codecs.
+    pub opus: Option<opus::Coding>,
     /// Parts of the stream that are no speech.
     pub left_out: LeftOut,
 }
@@ -84,7 +108,7 @@ pub struct Playable {
 pub struct LeftOut {
     /// Packets of telephone events.
     pub event_packets: u64,
-    /// Packets of comfort noise.
+    /// Packets of comfort noise, and those of Opus that only say that silence goes on.
     pub comfort_noise_packets: u64,
     /// Packets whose numbers and timestamps fit no other packets.
     pub stray_packets: u64,
@@ -97,17 +121,28 @@ pub struct LeftOut {
 }
 
 /// Reasons why a stream is no call that can be scored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum Unplayable {
     /// The codec is none that can be scored.
-    #[error("has payload type {0}; 0 (PCMU), 8 (PCMA) or 9 (G.722) was expected")]
+    #[error("has payload type {0}; 0 (PCMU), 8 (PCMA), 9 (G.722) or one of Opus was expected")]
     PayloadType(u8),
+    /// Nothing says which codec it is.
+    #[error(
+        "has payload type {0}, of which no signalling in the capture says what it is; say --opus {0} if it is Opus"
+    )]
+    Unknown(u8),
+    /// The payload contradicts what is known of its type.
+    #[error("has payload type {0}, which is Opus, and a packet that is none of Opus")]
+    NotOpus(u8),
     /// The codec changes.
     #[error("changes from payload type {0} to {1}")]
     Change(u8, u8),
     /// The packets have two sizes; lost packets have a known length only where all sizes are equal.
     #[error("has packets of {0} and of {1} octets")]
     Size(u16, u16),
+    /// The packets of Opus have two durations; a lost packet's is not known.
+    #[error("has packets of {0} ms and of {1} ms")]
+    Duration(f64, f64),
     /// Timestamps do not count samples, or numbers do not count packets.
     #[error("has no two packets with consistent sequence numbers and timestamps")]
     Unsteady,
@@ -128,18 +163,26 @@ enum Kind {
     Other,
 }
 
-fn kind(packet: &Packet) -> Kind {
-    match packet.payload_type {
-        payload_type if COMFORT_NOISE.contains(&payload_type) => Kind::ComfortNoise,
-        payload_type if DYNAMIC.contains(&payload_type) && packet.payload_bytes == EVENT_BYTES => {
+fn kind(packet: &Packet, known: PayloadTypes) -> Kind {
+    let payload_type = packet.payload_type;
+    if COMFORT_NOISE.contains(&payload_type) {
+        return Kind::ComfortNoise;
+    }
+    match Codec::of_payload_type(payload_type, known) {
+        Some(Codec::Opus) if packet.payload_bytes <= opus::SILENCE_BYTES => Kind::ComfortNoise,
+        Some(codec) => Kind::Speech(codec),
+        None if DYNAMIC.contains(&payload_type) && packet.payload_bytes == EVENT_BYTES => {
             Kind::Event
         }
-        payload_type => Codec::of_payload_type(payload_type).map_or(Kind::Other, Kind::Speech),
+        None => Kind::Other,
     }
 }
 
 /// A run of packets whose numbers and timestamps continue each other.
 struct Run {
+    codec: Codec,
+    /// The speech in each packet, in the units of timestamps.
+    ticks: i64,
     /// Time of the first packet of the run.
     first_ns: i64,
     /// The speech with the highest number.
@@ -173,8 +216,10 @@ enum What {
 }
 
 impl Run {
-    fn new(packet: &Packet) -> Run {
+    fn new(packet: &Packet, codec: Codec, ticks: i64) -> Run {
         let mut run = Run {
+            codec,
+            ticks,
             first_ns: packet.time_ns,
             last: Reached {
                 packet: *packet,
@@ -209,13 +254,13 @@ impl Run {
             number,
             sample,
         } = self.last;
-        let samples = i64::from(packet.payload_bytes);
+        let samples = self.ticks;
         let numbers = self.ahead(packet);
         let passed = i64::from(packet.timestamp.wrapping_sub(last.timestamp).cast_signed());
         if packet.ssrc != last.ssrc || numbers.abs() > DROPOUT_MAX {
             return false;
         }
-        let jumped_ns = (passed - samples) * SAMPLE_NS;
+        let jumped_ns = self.codec.ns(passed - samples);
         let fits = match numbers {
             0 => passed == 0,
             ..0 => passed <= -samples,
@@ -223,7 +268,7 @@ impl Run {
                 let waited_ns = packet.time_ns.saturating_sub(last.time_ns);
                 let since_ns = packet.time_ns.saturating_sub(self.first_ns).max(0);
                 let stood_still =
-                    packet.marker && waited_ns > passed.saturating_mul(SAMPLE_NS) + STOOD_STILL_NS;
+                    packet.marker && waited_ns > self.codec.ns(passed) + STOOD_STILL_NS;
                 let has_time = jumped_ns == 0
                     || self.jumped_ns.saturating_add(jumped_ns)
                         <= since_ns.saturating_add(AHEAD_NS_MAX);
@@ -269,7 +314,8 @@ struct Row {
 }
 
 /// The speech of a run, with places counted from `place` and times without the parts left out.
-fn rows(run: &mut Run, samples: i64, mut place: i64, left_out: &mut LeftOut) -> Vec<Row> {
+fn rows(run: &mut Run, mut place: i64, left_out: &mut LeftOut) -> Vec<Row> {
+    let samples = run.ticks;
     run.entries
         .sort_by_key(|entry| (entry.number, matches!(entry.what, What::Other(_))));
     let mut rows: Vec<Row> = Vec::new();
@@ -297,7 +343,7 @@ fn rows(run: &mut Run, samples: i64, mut place: i64, left_out: &mut LeftOut) -> 
                 let unheard = (sample - end).max(0);
                 let lost = missing.min(unheard / samples);
                 let silent = unheard - lost * samples;
-                paused_ns += silent * SAMPLE_NS;
+                paused_ns += run.codec.ns(silent);
                 left_out.pauses += u64::from(silent >= samples);
                 place += lost + 1;
             }
@@ -315,12 +361,25 @@ fn rows(run: &mut Run, samples: i64, mut place: i64, left_out: &mut LeftOut) -> 
 }
 
 impl Stream {
-    /// The codec and the size of the stream's speech, if it has any.
+    /// The stream's codec, and the speech in a packet in the units of timestamps, if it has any.
     pub(crate) fn speech(&self) -> Option<(Codec, u16)> {
-        self.packets.iter().find_map(|packet| match kind(packet) {
-            Kind::Speech(codec) => Some((codec, packet.payload_bytes)),
+        let mut packets = self.packets.iter();
+        packets.find_map(|packet| match kind(packet, self.payload_types) {
+            Kind::Speech(codec) => Some((codec, codec.ticks(packet)?)),
             _ => None,
         })
+    }
+
+    /// Why the stream has no speech.
+    fn speechless(&self) -> Unplayable {
+        let payload_type = self.packets.first().map_or(0, |packet| packet.payload_type);
+        if self.payload_types.is_opus(payload_type) {
+            Unplayable::NotOpus(payload_type)
+        } else if self.payload_types.is_unknown(payload_type) {
+            Unplayable::Unknown(payload_type)
+        } else {
+            Unplayable::PayloadType(payload_type)
+        }
     }
 
     /// Extracts the stream's call.
@@ -330,20 +389,22 @@ impl Stream {
     /// The first thing that makes it none.
     pub fn playable(&self) -> Result<Playable, Unplayable> {
         let of_first = self.packets.first().map_or(0, |packet| packet.payload_type);
-        let (codec, payload_bytes) = self.speech().ok_or(Unplayable::PayloadType(of_first))?;
+        let (codec, ticks) = self.speech().ok_or_else(|| self.speechless())?;
         let mut left_out = LeftOut::default();
         let mut runs: Vec<Run> = Vec::new();
         let mut payload_type = None;
         for packet in &self.packets {
-            match kind(packet) {
+            match kind(packet, self.payload_types) {
                 Kind::Speech(of_packet) if of_packet == codec => {
-                    if packet.payload_bytes != payload_bytes || payload_bytes == 0 {
-                        return Err(Unplayable::Size(payload_bytes, packet.payload_bytes));
+                    let of_packet = codec.ticks(packet);
+                    let of_packet = of_packet.ok_or(Unplayable::NotOpus(packet.payload_type))?;
+                    if of_packet != ticks || ticks == 0 {
+                        return Err(unequal(codec, ticks, of_packet));
                     }
                     payload_type.get_or_insert(packet.payload_type);
                     // A late packet may belong to the previous run.
                     if !runs.iter_mut().rev().take(2).any(|run| run.take(packet)) {
-                        runs.push(Run::new(packet));
+                        runs.push(Run::new(packet, codec, ticks.into()));
                     }
                 }
                 Kind::Speech(_) | Kind::Other => {
@@ -351,7 +412,7 @@ impl Stream {
                     return Err(Unplayable::Change(before, packet.payload_type));
                 }
                 Kind::Event | Kind::ComfortNoise => {
-                    if let Kind::Event = kind(packet) {
+                    if let Kind::Event = kind(packet, self.payload_types) {
                         left_out.event_packets += 1;
                     } else {
                         left_out.comfort_noise_packets += 1;
@@ -367,8 +428,7 @@ impl Stream {
         runs.retain(|run| !is_stray(run));
         left_out.restarts = (runs.len() as u64).saturating_sub(1);
 
-        let samples = i64::from(payload_bytes);
-        let packet_ns = samples * SAMPLE_NS;
+        let packet_ns = codec.ns(ticks.into());
         let mut spoken: Vec<Row> = Vec::new();
         let (mut last_ns, mut begun_ns) = (None, None);
         for run in &mut runs {
@@ -379,7 +439,7 @@ impl Stream {
             }
             last_ns = Some(last_of_run_ns);
             let next = spoken.last().map_or(0, |row| row.place + 1);
-            let mut rows = rows(run, samples, next, &mut left_out);
+            let mut rows = rows(run, next, &mut left_out);
             // A receiver begins anew, too: the first packet to arrive determines the time of all
             // others.
             let first = rows.iter().min_by_key(|row| (row.arrived_ns, row.place));
@@ -413,8 +473,28 @@ impl Stream {
             codec,
             sequence: spoken.iter().map(|row| base + row.place).collect(),
             arrived_ns: spoken.iter().map(|row| row.arrived_ns).collect(),
-            packet_samples: u32::from(payload_bytes),
+            packet_ns,
+            opus: self.opus(codec),
             left_out,
         })
+    }
+
+    /// How the stream's speech is coded, if that is Opus.
+    fn opus(&self, codec: Codec) -> Option<opus::Coding> {
+        if codec != Codec::Opus {
+            return None;
+        }
+        let is_speech =
+            |packet: &&Packet| matches!(kind(packet, self.payload_types), Kind::Speech(_));
+        let speech = self.packets.iter().filter(is_speech);
+        opus::Coding::of(speech.filter_map(|packet| Some((packet.opus?, packet.payload_bytes))))
+    }
+}
+
+fn unequal(codec: Codec, one: u16, other: u16) -> Unplayable {
+    let milliseconds = |ticks: u16| codec.ns(ticks.into()) as f64 / 1e6;
+    match codec {
+        Codec::G711(_) | Codec::G722 => Unplayable::Size(one, other),
+        Codec::Opus => Unplayable::Duration(milliseconds(one), milliseconds(other)),
     }
 }

@@ -4,7 +4,10 @@
 //! Packets of one source and destination with one SSRC are a stream (RFC 3550, section 3), so that a stream is two of
 //! them where both sides of a media server were captured. Pure but for the reader that the octets come from.
 
-use crate::rtp;
+use crate::{
+    opus, rtp,
+    signalling::{self, PayloadTypes},
+};
 use etherparse::{EtherType, SlicedPacket, TransportSlice};
 use pcap_file::{
     DataLink, PcapError, TsResolution,
@@ -39,6 +42,8 @@ const GOES_ON_NS: i64 = 2_000_000_000;
 const PACKETS_MAX: u64 = 20_000_000;
 /// Most streams, including those of one packet, which usually are no RTP.
 const STREAMS_MAX: usize = 2_000_000;
+/// Most changes that signalling makes to what payload types mean.
+const DESCRIPTIONS_MAX: usize = 2_000_000;
 
 /// Reasons why a capture cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +53,8 @@ pub enum Unreadable {
     NotACapture,
     /// The capture does not fit into memory.
     #[error(
-        "it has more than {PACKETS_MAX} packets of RTP or {STREAMS_MAX} streams; split it (editcap -c)"
+        "it has more than {PACKETS_MAX} packets of RTP, {STREAMS_MAX} streams or {DESCRIPTIONS_MAX} descriptions of \
+         streams; split it (editcap -c)"
     )]
     TooMany,
     /// Packets are truncated.
@@ -112,6 +118,8 @@ pub struct Stream {
     pub ssrc: u32,
     /// Packets in the order of their arrival.
     pub packets: Vec<Packet>,
+    /// What is known of its payload types.
+    pub payload_types: PayloadTypes,
 }
 
 /// The relevant fields of an RTP packet.
@@ -131,6 +139,8 @@ pub struct Packet {
     pub payload_bytes: u16,
     /// RTP's marker: a talk spurt begins.
     pub marker: bool,
+    /// What the payload says of itself if it is Opus.
+    pub opus: Option<opus::Packet>,
 }
 
 impl fmt::Display for Stream {
@@ -163,12 +173,12 @@ impl Stream {
     }
 }
 
-/// The RTP streams in the octets of a capture.
+/// The RTP streams in the octets of a capture. `told` counts where its signalling says nothing of a payload type.
 ///
 /// # Errors
 ///
 /// If it is no capture, not whole, or of packets that cannot be read.
-pub fn read(mut octets: impl Read) -> Result<Found, Unreadable> {
+pub fn read(mut octets: impl Read, told: PayloadTypes) -> Result<Found, Unreadable> {
     let mut beginning = Vec::new();
     (&mut octets)
         .take(PCAPNG.len() as u64)
@@ -182,13 +192,16 @@ pub fn read(mut octets: impl Read) -> Result<Found, Unreadable> {
     } else {
         finder.pcap(octets)?;
     }
-    Ok(finder.found())
+    Ok(finder.found(told))
 }
 
 #[derive(Default)]
 struct Finder {
     streams: Vec<Stream>,
     places: BTreeMap<(SocketAddr, SocketAddr, u32), usize>,
+    /// What signalling said of the payload types of each receiver, and when.
+    described: BTreeMap<SocketAddr, Vec<(i64, PayloadTypes)>>,
+    descriptions: usize,
     packets: u64,
     rtp: u64,
     not_udp: u64,
@@ -304,7 +317,7 @@ impl Finder {
         };
         let Some(packet) = rtp_packet(payload, time_ns) else {
             self.not_rtp += 1;
-            return Ok(());
+            return self.signalling(payload, time_ns);
         };
         let (ssrc, next) = (packet.ssrc, self.streams.len());
         self.rtp += 1;
@@ -321,13 +334,39 @@ impl Finder {
                 destination,
                 ssrc,
                 packets: Vec::new(),
+                payload_types: PayloadTypes::default(),
             });
         }
         self.streams[place].packets.push(packet);
         Ok(())
     }
 
-    fn found(self) -> Found {
+    fn signalling(&mut self, datagram: &[u8], time_ns: i64) -> Result<(), Unreadable> {
+        for (receiver, payload_types) in signalling::described(datagram) {
+            let of_receiver = self.described.entry(receiver).or_default();
+            // Messages are repeated until they are answered.
+            if of_receiver
+                .last()
+                .is_none_or(|last| last.1 != payload_types)
+            {
+                of_receiver.push((time_ns, payload_types));
+                self.descriptions += 1;
+            }
+        }
+        if self.descriptions > DESCRIPTIONS_MAX {
+            return Err(Unreadable::TooMany);
+        }
+        Ok(())
+    }
+
+    fn found(mut self, told: PayloadTypes) -> Found {
+        for stream in &mut self.streams {
+            // A port is another call's later.
+            let end_ns = stream.packets.last().map_or(0, |packet| packet.time_ns);
+            let of_receiver = self.described.get(&stream.destination);
+            let said = of_receiver.and_then(|said| said.iter().rev().find(|said| said.0 <= end_ns));
+            stream.payload_types = said.map_or(told, |&(_, said)| said.or(told));
+        }
         let (streams, others): (Vec<_>, Vec<_>) =
             self.streams.into_iter().partition(Stream::is_stream);
         let strays: usize = others.iter().map(|stream| stream.packets.len()).sum();
@@ -437,6 +476,7 @@ fn rtp_packet(octets: &[u8], time_ns: i64) -> Option<Packet> {
         // The length always fits: a datagram is shorter.
         payload_bytes: u16::try_from(packet.payload_len()).ok()?,
         marker: packet.marker_bit(),
+        opus: opus::Packet::parse(packet.payload()),
     };
     (!RTCP.contains(&found.payload_type)).then_some(found)
 }

@@ -4,6 +4,7 @@
 use laxity_media::{
     capture::Capture,
     rtp::HEADER_BYTES,
+    signalling::PayloadTypes,
     speech::{LeftOut, Playable, Unplayable},
     streams::{Found, read},
 };
@@ -84,7 +85,7 @@ impl Sender {
     }
 
     fn found(self) -> Found {
-        read(&self.capture.into_inner()[..]).unwrap()
+        read(&self.capture.into_inner()[..], PayloadTypes::default()).unwrap()
     }
 
     fn call(self) -> Result<Playable, Unplayable> {

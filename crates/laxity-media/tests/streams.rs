@@ -4,6 +4,7 @@ use laxity_media::{
     capture::Capture,
     g711::Law,
     rtp::{self, HEADER_BYTES, Header, PACKET_BYTES},
+    signalling::PayloadTypes,
     speech::{Codec, LeftOut, Playable, Unplayable},
     streams::{Found, Unreadable, read},
 };
@@ -46,7 +47,7 @@ fn captured(datagrams: &[Vec<u8>]) -> Vec<u8> {
 
 fn stream_of(headers: &[Header]) -> Result<Playable, Unplayable> {
     let datagrams: Vec<_> = headers.iter().map(packet).collect();
-    let found = read(&captured(&datagrams)[..]).unwrap();
+    let found = read(&captured(&datagrams)[..], PayloadTypes::default()).unwrap();
     assert_eq!(found.streams.len(), 1);
     found.streams[0].playable()
 }
@@ -58,7 +59,7 @@ fn a_stream_is_read_as_it_was_written() {
         .iter()
         .map(|&number| packet(&header(number)))
         .collect();
-    let found = read(&captured(&datagrams)[..]).unwrap();
+    let found = read(&captured(&datagrams)[..], PayloadTypes::default()).unwrap();
     assert_eq!((found.packets, found.not_udp, found.not_rtp), (7, 0, 0));
     let [stream] = &found.streams[..] else {
         panic!("{found:?}")
@@ -71,7 +72,7 @@ fn a_stream_is_read_as_it_was_written() {
         [0, 1, 2, 3, 5, 5, 9].map(|number| 65_530 + number)
     );
     assert_eq!(playable.codec, Codec::G711(Law::Mu));
-    assert_eq!(playable.packet_samples, 160);
+    assert_eq!(playable.packet_ns, 20_000_000);
     let times = [0, 1, 3, 2, 4, 5, 6].map(|at| START_NS + at * 20_000_000);
     assert_eq!(playable.arrived_ns, times);
     assert_eq!(playable.left_out, LeftOut::default());
@@ -88,7 +89,7 @@ fn streams_are_told_apart_by_their_source_and_addresses() {
             ..header(number)
         }));
     }
-    let found = read(&captured(&datagrams)[..]).unwrap();
+    let found = read(&captured(&datagrams)[..], PayloadTypes::default()).unwrap();
     let laws: Vec<_> = found
         .streams
         .iter()
@@ -119,7 +120,7 @@ fn many_streams_that_go_on_are_joined() {
         octets
     };
     let datagrams: Vec<_> = (0..2 * STREAMS).map(datagram).collect();
-    let found = read(&captured(&datagrams)[..]).unwrap();
+    let found = read(&captured(&datagrams)[..], PayloadTypes::default()).unwrap();
     let packets: Vec<_> = found
         .streams
         .iter()
@@ -140,7 +141,7 @@ fn what_is_not_rtp_is_counted_and_left_alone() {
         ssrc: 9,
         ..header(0)
     }));
-    let found = read(&captured(&datagrams)[..]).unwrap();
+    let found = read(&captured(&datagrams)[..], PayloadTypes::default()).unwrap();
     assert_eq!(
         (found.streams.len(), found.packets, found.not_rtp),
         (1, 8, 4)
@@ -158,13 +159,13 @@ fn what_is_no_single_call_of_g711_says_why() {
 
     let mut datagrams: Vec<_> = good.iter().map(packet).collect();
     datagrams[5].truncate(HEADER_BYTES + 80);
-    let found = read(&captured(&datagrams)[..]).unwrap();
+    let found = read(&captured(&datagrams)[..], PayloadTypes::default()).unwrap();
     assert_eq!(found.streams[0].playable(), Err(Unplayable::Size(160, 80)));
 
     for datagram in &mut datagrams {
         datagram[1] = 18; // G.729
     }
-    let found = read(&captured(&datagrams)[..]).unwrap();
+    let found = read(&captured(&datagrams)[..], PayloadTypes::default()).unwrap();
     assert_eq!(
         found.streams[0].playable(),
         Err(Unplayable::PayloadType(18))
@@ -177,13 +178,13 @@ fn g722_has_the_timestamps_of_g711() {
     for datagram in &mut datagrams {
         datagram[1] = datagram[1] & 0x80 | 9;
     }
-    let found = read(&captured(&datagrams)[..]).unwrap();
+    let found = read(&captured(&datagrams)[..], PayloadTypes::default()).unwrap();
     let playable = found.streams[0].playable().unwrap();
     assert_eq!(playable.codec, Codec::G722);
     assert_eq!(playable.sequence, [65_530, 65_531, 65_533]);
-    assert_eq!(playable.packet_samples, 160);
+    assert_eq!(playable.packet_ns, 20_000_000);
     datagrams.push(packet(&header(4)));
-    let found = read(&captured(&datagrams)[..]).unwrap();
+    let found = read(&captured(&datagrams)[..], PayloadTypes::default()).unwrap();
     assert_eq!(found.streams[0].playable(), Err(Unplayable::Change(9, 0)));
 }
 
@@ -191,7 +192,10 @@ fn g722_has_the_timestamps_of_g711() {
 fn what_is_no_capture_is_refused() {
     for octets in [&b""[..], b"GIF89a", b"[host]\ncpus = 1\n", &[0; 200]] {
         assert!(
-            matches!(read(octets), Err(Unreadable::NotACapture)),
+            matches!(
+                read(octets, PayloadTypes::default()),
+                Err(Unreadable::NotACapture)
+            ),
             "{octets:?}"
         );
     }
@@ -203,7 +207,7 @@ fn a_capture_that_ends_early_is_read_up_to_there() {
     let whole = captured(&datagrams);
     let of_packet = (whole.len() - 24) / 3;
     for end in 0..=whole.len() {
-        match read(&whole[..end]) {
+        match read(&whole[..end], PayloadTypes::default()) {
             Err(Unreadable::NotACapture) => assert!(end < 24, "{end}"),
             Ok(found) => {
                 let packets = ((end - 24) / of_packet) as u64;
@@ -220,7 +224,7 @@ fn a_capture_that_ends_early_is_read_up_to_there() {
 fn packets_that_were_cut_and_links_that_nobody_knows_are_refused() {
     let mut octets = captured(&[packet(&header(0))]);
     octets[39] += 1; // The packet's length before it was captured.
-    let error = read(&octets[..]).unwrap_err();
+    let error = read(&octets[..], PayloadTypes::default()).unwrap_err();
     assert!(
         matches!(
             error,
@@ -235,7 +239,7 @@ fn packets_that_were_cut_and_links_that_nobody_knows_are_refused() {
 
     let mut octets = captured(&[packet(&header(0))]);
     octets[23] = 105; // IEEE 802.11
-    let error = read(&octets[..]).unwrap_err();
+    let error = read(&octets[..], PayloadTypes::default()).unwrap_err();
     assert!(error.to_string().contains("IEEE802_11"), "{error}");
 }
 
@@ -253,7 +257,7 @@ fn behind(link: &[u8], link_type: u32) -> Found {
         octets.extend(link);
         octets.extend(&record[16..]);
     }
-    read(&octets[..]).unwrap()
+    read(&octets[..], PayloadTypes::default()).unwrap()
 }
 
 #[test]
@@ -333,7 +337,11 @@ fn pcapng_is_read_in_whatever_units_it_counts() {
         (Some(3), 1_000),
         (Some(0x80 | 20), 1 << 20),
     ] {
-        let found = read(&pcapng(resolution, units_a_second)[..]).unwrap();
+        let found = read(
+            &pcapng(resolution, units_a_second)[..],
+            PayloadTypes::default(),
+        )
+        .unwrap();
         let times = found.streams[0].playable().unwrap().arrived_ns;
         for (number, time_ns) in times.iter().enumerate() {
             let expected_ns = START_NS + number as i64 * 20_000_000;
@@ -344,6 +352,6 @@ fn pcapng_is_read_in_whatever_units_it_counts() {
         }
     }
     let whole = pcapng(None, 1_000_000);
-    let found = read(&whole[..whole.len() - 3]).unwrap();
+    let found = read(&whole[..whole.len() - 3], PayloadTypes::default()).unwrap();
     assert_eq!((found.packets, found.cut_packet), (2, Some(3)));
 }

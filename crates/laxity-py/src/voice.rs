@@ -3,6 +3,7 @@
 use crate::interrupts::interruptible;
 use laxity_config::input;
 use laxity_media::mix;
+use laxity_media::signalling::PayloadTypes;
 use laxity_media::streams::{self, Unreadable};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -12,16 +13,20 @@ use std::path::Path;
 type StreamsAndTimes = (String, Vec<(Vec<u8>, Vec<u8>)>);
 
 /// The RTP streams in a capture. The JSON has `packets`, `not_udp`, `not_rtp`, `cut_packet`, and for each of `streams`
-/// a `name`, and either `codec`, `packet_samples` and `left_out` or the `problem` with it. The list has the stream's
-/// numbers, counted on, and its times of arrival, ns since 1970.
+/// a `name`, and either `codec`, `packet_ns`, `opus` and `left_out` or the `problem` with it. The list has the stream's
+/// numbers, counted on, and its times of arrival, ns since 1970. The payload types `opus`, 96 to 127, are Opus where
+/// signalling in the capture says nothing of them.
 #[pyfunction]
-pub fn rtp_streams(py: Python<'_>, path: &str) -> PyResult<StreamsAndTimes> {
+pub fn rtp_streams(py: Python<'_>, path: &str, opus: Vec<u8>) -> PyResult<StreamsAndTimes> {
+    let told = PayloadTypes::of_opus(&opus)
+        .ok_or_else(|| PyValueError::new_err("payload types of Opus are 96 to 127"))?;
     let file =
         input::open(Path::new(path)).map_err(|error| PyOSError::new_err(error.to_string()))?;
-    let found = interruptible(py, move || streams::read(file))?.map_err(|error| match error {
-        Unreadable::System(error) => PyOSError::new_err(error.to_string()),
-        error => PyValueError::new_err(error.to_string()),
-    })?;
+    let found =
+        interruptible(py, move || streams::read(file, told))?.map_err(|error| match error {
+            Unreadable::System(error) => PyOSError::new_err(error.to_string()),
+            error => PyValueError::new_err(error.to_string()),
+        })?;
     let mut times = Vec::new();
     let mut said = Vec::new();
     for stream in &found.streams {
@@ -33,7 +38,8 @@ pub fn rtp_streams(py: Python<'_>, path: &str) -> PyResult<StreamsAndTimes> {
                     "name": name,
                     "packets": packets,
                     "codec": playable.codec,
-                    "packet_samples": playable.packet_samples,
+                    "packet_ns": playable.packet_ns,
+                    "opus": playable.opus,
                     "left_out": playable.left_out,
                 }));
                 times.push((bytes(&playable.sequence), bytes(&playable.arrived_ns)));

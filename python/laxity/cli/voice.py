@@ -19,6 +19,7 @@ app = typer_app()
         "voice calls.pcap",
         "voice calls.pcapng --playout '40 ms' --one-in 4 --json",
         "voice calls.pcap --adaptive",
+        "voice calls.pcap --opus 111",
         "voice calls.pcap --wav heard",
     )
 )
@@ -33,6 +34,15 @@ def voice(
         bool,
         typer.Option("--adaptive", help="Let the buffer follow the delay from that depth on."),
     ] = False,
+    opus: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="TYPE",
+            min=96,
+            max=127,
+            help="A payload type that is Opus, if no SIP in the capture says what it is.",
+        ),
+    ] = None,
     one_in: Annotated[
         int, typer.Option(metavar="N", min=1, help="Score every Nth call; 4 as in the papers.")
     ] = 1,
@@ -44,8 +54,8 @@ def voice(
 ) -> None:
     """What did the calls in a capture sound like?
 
-    Plays reference speech through the arrival times of each stream of G.711 or G.722, and scores
-    the result with PESQ and with the E-model.
+    Plays reference speech through the arrival times of each stream of G.711, G.722 or Opus, and
+    scores the result with PESQ and with the E-model.
     """
     from laxity.voice.scored_capture import refuse_unless_new, score_capture
 
@@ -53,7 +63,9 @@ def voice(
     if wav is not None:
         refuse_unless_new(wav)
     with progress_bar("scoring") as progress:
-        result = score_capture(capture, playout_ns, one_in, progress, adaptive=adaptive)
+        result = score_capture(
+            capture, playout_ns, one_in, progress, adaptive=adaptive, opus=opus or ()
+        )
     if wav is not None:
         result.write_wav(wav)
     if as_json:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from laxity.errors import InputError
 from laxity.voice.reference import SAMPLES_PER_SECOND
-from laxity.voice.spandsp import FRAME_SAMPLES_MIN
+from laxity.voice.spandsp import FRAME_SAMPLES_MIN, LAWS
 
 LOST = -1
 """In place of the time of arrival of a packet that did not arrive."""
@@ -25,8 +25,45 @@ grows with its length (`crates/laxity-media/src/speech.rs` has the same for capt
 SAMPLE_NS = 1_000_000_000 // SAMPLES_PER_SECOND
 PACKET_NS_MIN = FRAME_SAMPLES_MIN * SAMPLE_NS
 
-Coding = Literal["mu", "a", "g722"]
-"""How speech is coded: under a law of G.711, or in G.722 at 64 kbit/s."""
+Bandwidth = Literal["narrow", "medium", "wide", "superwide", "full"]
+"""The audio that Opus carries: up to 4, 6, 8, 12 or 20 kHz."""
+
+
+@dataclass(frozen=True)
+class Opus:
+    """How speech is coded in Opus (RFC 6716)."""
+
+    bit_s: int
+    """The mean bit rate."""
+    bandwidth: Bandwidth = "wide"
+    low_delay: bool = False
+    """CELT alone, without the parts of Opus that are for speech."""
+    stereo: bool = False
+    error_correction: bool = False
+    """Each packet has another copy of the one before, where the encoder thinks that it is worth
+    it."""
+
+    def __post_init__(self) -> None:
+        """Refuses what libopus does not code."""
+        if self.bit_s <= 0:
+            raise InputError(f"Opus at {self.bit_s} bit/s", "give 6,000 to 510,000")
+        if self.bandwidth not in get_args(Bandwidth):
+            raise InputError(
+                f"Opus of the bandwidth {self.bandwidth!r}",
+                f"the bandwidths are {', '.join(get_args(Bandwidth))}",
+            )
+
+    @property
+    def ahead_ns(self) -> int:
+        """How much of the speech after a packet its encoder waits for (RFC 6716, section 2)."""
+        return 2_500_000 if self.low_delay else 6_500_000
+
+
+OPUS_PACKETS_MS = (2.5, 5, 10, 20, 40, 60, 80, 100, 120)
+"""The packets that libopus encodes."""
+
+Coding = Literal["mu", "a", "g722"] | Opus
+"""How speech is coded: under a law of G.711, in G.722 at 64 kbit/s, or in Opus."""
 G722: Coding = "g722"
 
 Times = npt.NDArray[np.int64]
@@ -51,7 +88,8 @@ class Call:
     packet_ns: int = 20_000_000
     """The speech in each."""
     laws: tuple[Coding, ...] = ("mu",)
-    """How it was coded on the way; two laws if a media server transcoded. G.722 stands alone."""
+    """How it was coded on the way; two laws if a media server transcoded. G.722 and Opus stand
+    alone."""
     is_delay_known: bool = field(default=True, kw_only=True)
     """False if the two clocks are not one: then `sent_ns` is such that the fastest packet took no
     time, and all delays are what comes on top of its delay."""
@@ -91,19 +129,25 @@ class Call:
                 f"call {self.name}: packets of {self.packet_ns} ns",
                 f"give a whole number of samples of {SAMPLE_NS} ns",
             )
-        if self.packet_ns < PACKET_NS_MIN:
+        problem = packets_problem(self.laws, self.packet_ns)
+        if problem is not None:
+            raise InputError(f"call {self.name}: {problem[0]}", problem[1])
+        if not self.laws or not all(
+            isinstance(law, Opus) or law in {*LAWS, G722} for law in self.laws
+        ):
             raise InputError(
-                f"call {self.name}: packets of {self.packet_ns} ns, which are too short to be "
-                "concealed",
-                f"give packets of at least {PACKET_NS_MIN / 1e6} ms",
+                f"call {self.name}: laws {self.laws}", 'they are "mu", "a", "g722" and Opus(…)'
             )
-        if not self.laws or not set(self.laws) <= set(get_args(Coding)):
-            raise InputError(f"call {self.name}: laws {self.laws}", 'they are "mu", "a" and "g722"')
-        if G722 in self.laws and len(self.laws) > 1:
+        if len(self.laws) > 1 and not set(self.laws) <= set(LAWS):
             raise InputError(
-                f"call {self.name}: G.722 and another codec, one after the other",
-                'give laws=("g722",), or laws of G.711',
+                f"call {self.name}: G.722 or Opus and another codec, one after the other",
+                'give one of them alone, as in laws=("g722",), or laws of G.711',
             )
+
+    @property
+    def opus(self) -> Opus | None:
+        """How it was coded, if that was in Opus."""
+        return next((law for law in self.laws if isinstance(law, Opus)), None)
 
     @property
     def has_arrived(self) -> npt.NDArray[np.bool_]:
@@ -129,6 +173,20 @@ class Call:
         _, first = np.unique(arrived, return_index=True)
         arrived = arrived[np.sort(first)]
         return int((arrived < np.maximum.accumulate(arrived)).sum()) if arrived.size else 0
+
+
+def packets_problem(laws: tuple[Coding, ...], packet_ns: int) -> tuple[str, str] | None:
+    """Why packets of this length cannot be scored, and what can be; None if they can."""
+    what = f"packets of {packet_ns / 1e6:g} ms"
+    if any(isinstance(law, Opus) for law in laws):
+        if packet_ns / 1e6 in OPUS_PACKETS_MS:
+            return None
+        durations = ", ".join(f"{duration:g}" for duration in OPUS_PACKETS_MS)
+        return f"{what}, which libopus does not encode", f"it encodes packets of {durations} ms"
+    if packet_ns >= PACKET_NS_MIN:
+        return None
+    least = f"give packets of at least {PACKET_NS_MIN / 1e6} ms"
+    return f"{what}, which are too short to be concealed", least
 
 
 def _whole(call: str, name: str, values: Any) -> Times:  # noqa: ANN401 - what people give

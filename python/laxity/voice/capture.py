@@ -10,9 +10,10 @@ import numpy as np
 
 from laxity import _core, files
 from laxity.errors import InputError
-from laxity.voice.call import PACKET_NS_MIN, SAMPLE_NS, Call
+from laxity.voice.call import PACKET_NS_MIN, Call, Opus, packets_problem
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from laxity.voice.call import Coding, Times
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Unscored:
-    """A stream of RTP that is not one call of G.711 or G.722."""
+    """A stream of RTP that is not one call of G.711, G.722 or Opus."""
 
     name: str
     packets: int
@@ -34,6 +35,7 @@ class LeftOut:
     event_packets: int
     """Telephone events (RFC 4733): tones of a keypad."""
     comfort_noise_packets: int
+    """Those of comfort noise, and those of Opus that only say that silence goes on."""
     stray_packets: int
     """Packets whose numbers and timestamps fit no others."""
     pauses: int
@@ -66,8 +68,11 @@ class Capture:
     """Packets that are no speech, by the name of the call that has them."""
 
 
-def read(path: Path) -> Capture:
+def read(path: Path, opus: Sequence[int] = ()) -> Capture:
     """The calls in a pcap or pcapng file.
+
+    `opus` are the payload types, 96 to 127, that are Opus where signalling in the capture says
+    nothing of them.
 
     Raises:
         InputError: it is no capture, its packets are not whole, or it has no call that can be
@@ -77,7 +82,7 @@ def read(path: Path) -> Capture:
     # An error names the path and what it is.
     files.open_regular(path, "a pcap or pcapng file").close()
     try:
-        text, times = _core.rtp_streams(str(path))
+        text, times = _core.rtp_streams(str(path), list(opus))
     except ValueError as error:
         raise InputError(f"{path} cannot be read: {error}", "give a pcap or pcapng file") from None
     found = json.loads(text)
@@ -86,16 +91,18 @@ def read(path: Path) -> Capture:
         if "problem" in stream:
             unscored.append(Unscored(stream["name"], stream["packets"], stream["problem"]))
             continue
-        packet_ns = stream["packet_samples"] * SAMPLE_NS
-        if packet_ns < PACKET_NS_MIN:
-            why = f"has packets of {packet_ns / 1e6} ms; {PACKET_NS_MIN / 1e6} ms is the shortest"
+        packet_ns = stream["packet_ns"]
+        coding = stream["codec"] if stream["opus"] is None else Opus(**stream["opus"])
+        problem = packets_problem((coding,), packet_ns)
+        if problem is not None:
+            why = f"has {problem[0]}"
             unscored.append(Unscored(stream["name"], stream["packets"], why))
             continue
         numbers = (np.frombuffer(octets, "<i8") for octets in (sequence, arrived))
         besides = LeftOut(**stream["left_out"])
         if besides:
             left_out[stream["name"]] = besides
-        calls.append(_call(stream["name"], *numbers, packet_ns=packet_ns, codec=stream["codec"]))
+        calls.append(_call(stream["name"], *numbers, packet_ns=packet_ns, coding=coding))
     if not found["streams"]:
         raise InputError(
             f"{path} has no RTP: of {found['packets']:,} packets {found['not_udp']:,} are not UDP "
@@ -107,8 +114,8 @@ def read(path: Path) -> Capture:
         raise InputError(
             f"{path} has no call that can be scored: stream {first.name} {first.why}"
             + (f", and {len(unscored) - 1:,} more" if len(unscored) > 1 else ""),
-            "only streams of G.711 and G.722 can be, in packets of at least "
-            f"{PACKET_NS_MIN / 1e6} ms",
+            "only streams of G.711 and G.722, in packets of at least "
+            f"{PACKET_NS_MIN / 1e6} ms, and of Opus can be",
         )
     counts = {key: found[key] for key in ("packets", "not_udp", "not_rtp", "cut_packet")}
     return Capture(calls, unscored, **counts, left_out=left_out)
@@ -118,7 +125,7 @@ def _cut(packet: int | None) -> str:
     return "" if packet is None else f"; the file ends in the middle of packet {packet:,}"
 
 
-def _call(name: str, sequence: Times, arrived_ns: Times, *, packet_ns: int, codec: Coding) -> Call:
+def _call(name: str, sequence: Times, arrived_ns: Times, *, packet_ns: int, coding: Coding) -> Call:
     """Sent every `packet_ns`, so early that the fastest packet took no time."""
     spoken_ns = (sequence - sequence.min()) * packet_ns
     since_ns = arrived_ns - arrived_ns.min()
@@ -129,6 +136,6 @@ def _call(name: str, sequence: Times, arrived_ns: Times, *, packet_ns: int, code
         spoken_ns,
         since_ns - start_ns,
         packet_ns=packet_ns,
-        laws=(codec,),
+        laws=(coding,),
         is_delay_known=False,
     )

@@ -18,7 +18,7 @@ from laxity.errors import InputError
 from laxity.voice import libraries, spandsp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from laxity.voice.spandsp import Octets, Samples
 
@@ -39,11 +39,13 @@ G722_BIT_S = 64_000
 OPUS_BIT_S = 24_000
 """Between the 16 and 20 kbit/s of wide-band speech and the 28 to 40 kbit/s of full-band speech that
 RFC 7587, section 3.1.1, calls sweet spots."""
-OPUS_APPLICATION_VOIP = 2_048
+OPUS_APPLICATION_VOIP, OPUS_APPLICATION_RESTRICTED_LOWDELAY = 2_048, 2_051
 OPUS_SET_BITRATE = 4_002
 OPUS_SET_BANDWIDTH = 4_008
-OPUS_BANDWIDTH_WIDEBAND = 1_103
-"""The names and numbers of `opus_defines.h`."""
+OPUS_SET_INBAND_FEC = 4_012
+OPUS_SET_PACKET_LOSS_PERC = 4_014
+OPUS_BANDWIDTH_NARROWBAND, OPUS_BANDWIDTH_WIDEBAND = 1_101, 1_103
+"""The names and numbers of `opus_defines.h`; bandwidths are numbered from the narrowest on."""
 
 Call = tuple[Any, tuple[Any, ...]]
 """A function of a library, and what it is called with."""
@@ -140,17 +142,25 @@ def opus() -> ctypes.CDLL:
     )
 
 
-def _opus_encoder(samples_per_second: int) -> Coder:
+def opus_encoder(
+    samples_per_second: int,
+    settings: Mapping[int, int],
+    *,
+    channels: int = 1,
+    application: int = OPUS_APPLICATION_VOIP,
+) -> Coder:
+    """An encoder with these settings, which are requests of `opus_defines.h` and their values.
+
+    The samples of its channels take turns.
+    """
     library = opus()
-    state = library.opus_encoder_create(samples_per_second, 1, OPUS_APPLICATION_VOIP, None)
-    for request, value in (
-        (OPUS_SET_BITRATE, OPUS_BIT_S),
-        (OPUS_SET_BANDWIDTH, OPUS_BANDWIDTH_WIDEBAND),
-    ):
+    state = library.opus_encoder_create(samples_per_second, channels, application, None)
+    for request, value in settings.items():
         library.opus_encoder_ctl(ctypes.c_void_p(state), request, value)
 
     def calls(state: int, samples: Samples | Octets, room: Samples | Octets) -> list[Call]:
-        given = (state, samples.ctypes.data, samples.size, room.ctypes.data, room.size)
+        of_channel = samples.size // channels
+        given = (state, samples.ctypes.data, of_channel, room.ctypes.data, room.size)
         return [(library.opus_encode, given)]
 
     return _coder(state, library.opus_encoder_destroy, calls)
@@ -244,7 +254,16 @@ CODECS = (
         partial(_spandsp, "g722", "decode"),
     ),
     Codec(
-        "Opus", "libopus", WIDE, None, partial(_opus_encoder, WIDE), partial(_opus_decoder, WIDE)
+        "Opus",
+        "libopus",
+        WIDE,
+        None,
+        partial(
+            opus_encoder,
+            WIDE,
+            {OPUS_SET_BITRATE: OPUS_BIT_S, OPUS_SET_BANDWIDTH: OPUS_BANDWIDTH_WIDEBAND},
+        ),
+        partial(_opus_decoder, WIDE),
     ),
     Codec("G.729", "bcg729", NARROW, G729_OCTETS, _g729_encoder, _g729_decoder),
 )
@@ -255,12 +274,20 @@ G722 = next(codec for codec in CODECS if codec.name == "G.722")
 
 
 def doubled(samples: Samples) -> Samples:
-    """Speech at twice the rate: between each two samples one by a windowed sinc."""
+    """Speech at twice the rate."""
+    return raised(samples, 2)
+
+
+def raised(samples: Samples, times: int) -> Samples:
+    """Speech at so many times the rate: between each two samples others by a windowed sinc."""
     half = 16
-    at = np.arange(-half + 0.5, half)
-    weights = np.sinc(at) * np.hanning(2 * half + 2)[1:-1]
-    between = np.convolve(samples, weights / weights.sum(), "full")[half - 1 :][: samples.size]
-    wide = np.empty(2 * samples.size, np.int16)
-    wide[::2] = samples
-    wide[1::2] = np.clip(np.rint(np.roll(between, -1)), -(1 << 15), (1 << 15) - 1)
-    return wide
+    limits = np.iinfo(np.int16)
+    dense = np.empty((samples.size, times), np.int16)
+    dense[:, 0] = samples
+    for place in range(1, times):
+        at = np.arange(-half, half) + 1 - place / times
+        weights = np.sinc(at) * np.cos(np.pi * at / (2 * half + 1)) ** 2
+        between = np.convolve(samples, weights[::-1] / weights.sum(), "full")[half - 1 :]
+        between = np.roll(between[: samples.size], -1)
+        dense[:, place] = np.clip(np.rint(between), limits.min, limits.max)
+    return dense.ravel()

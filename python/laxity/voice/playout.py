@@ -46,8 +46,12 @@ class Playout:
     """The packet was there in time."""
     arrived: npt.NDArray[np.bool_]
     """It was there at all."""
+    early: npt.NDArray[np.bool_]
+    """It was there when the turn of the packet before came, as far as one talk spurt goes: what it
+    knows of that one can be heard."""
     delay_ns: int | None
-    """From the mouth to the ear, on average: speech is collected for a packet, sent, and waits.
+    """From the mouth to the ear, on average: speech is collected for a packet and as much as its
+    encoder waits for, sent, and waits.
     None if nothing arrived."""
 
     @property
@@ -87,16 +91,18 @@ def _played(
     call: Call, buffer_ns: int, due: Callable[[Call, Rows, Rows, int], npt.NDArray[np.int64]]
 ) -> Playout:
     """`due` says when each packet that arrived is played: ns after it was sent."""
-    heard = np.zeros(call.packets, np.bool_)
-    arrived = np.zeros(call.packets, np.bool_)
+    heard, arrived, early = (np.zeros(call.packets, np.bool_) for _ in range(3))
     rows = np.flatnonzero(call.has_arrived)
     if not rows.size:
-        return Playout(heard, arrived, None)
+        return Playout(heard, arrived, early, None)
     place = call.sequence[rows] - call.sequence.min()
     due_ns = due(call, rows, place, buffer_ns)
     arrived[place] = True
-    heard[place[call.arrived_ns[rows] - call.sent_ns[rows] <= due_ns]] = True
-    return Playout(heard, arrived, call.packet_ns + int(np.mean(due_ns)))
+    taken_ns = call.arrived_ns[rows] - call.sent_ns[rows]
+    heard[place[taken_ns <= due_ns]] = True
+    early[place[taken_ns <= due_ns - call.packet_ns]] = True
+    ahead_ns = call.opus.ahead_ns if call.opus is not None else 0
+    return Playout(heard, arrived, early, call.packet_ns + ahead_ns + int(np.mean(due_ns)))
 
 
 def _fixed_ns(call: Call, rows: Rows, place: Rows, buffer_ns: int) -> npt.NDArray[np.int64]:

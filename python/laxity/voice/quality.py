@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from laxity.errors import InputError
-from laxity.voice import e_model, g722, spandsp
+from laxity.voice import coders, e_model, g722, opus, spandsp
 from laxity.voice.call import G722
 from laxity.voice.playout import BUFFER_NS, Playout, played
 from laxity.voice.reference import SAMPLES_PER_SECOND, reference
@@ -218,7 +218,10 @@ Sound = tuple[tuple["Coding", ...], int, int, bytes]
 
 
 def _sound(call: Call, playout: Playout) -> Sound:
-    heard = sha256(playout.heard.tobytes()).digest()
+    of_packets = playout.heard.tobytes()
+    if call.opus is not None and call.opus.error_correction:
+        of_packets += playout.early.tobytes()
+    heard = sha256(of_packets).digest()
     return call.laws, call.packet_ns, call.packets, heard
 
 
@@ -258,7 +261,9 @@ def _prepare(calls: Sequence[Call]) -> None:
     """Fails once, before there are processes, if what all of them need is not there."""
     if calls:
         import pesq  # noqa: F401, PLC0415 - only scoring needs it, and the extra may be missing
-    for laws in {call.laws for call in calls}:
+    if any(call.opus is not None for call in calls):
+        coders.opus()
+    for laws in {call.laws for call in calls if call.opus is None}:
         if G722 in laws:
             g722.reference_octets()
         else:
@@ -275,6 +280,8 @@ def audio(call: Call, playout: Playout) -> Samples:
 
 def heard(call: Call, playout: Playout) -> Iterator[Samples]:
     """The same in pieces of 30 s or a packet, so that a long call takes no more memory."""
+    if call.opus is not None:
+        return opus.heard(call, call.opus, playout)
     samples = _packet_samples(call)
     each = max(1, reference().size // samples)
     received = _received(call)
@@ -309,7 +316,7 @@ def _coded(laws: tuple[Coding, ...]) -> Samples:
     """The reference speech after coding and decoding in each law, one after the other."""
     samples = reference()
     for law in laws:
-        if law != "g722":
+        if law in spandsp.LAWS:
             samples = spandsp.decode(spandsp.encode(samples, law), law)
     samples.setflags(write=False)
     return samples

@@ -13,7 +13,7 @@ from laxity.voice import playout, quality
 from laxity.voice.reference import write_wav
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from laxity.voice.call import Call
@@ -47,7 +47,12 @@ class ScoredCapture:
             "adaptive": self.adaptive,
             "one_in": self.one_in,
             "summary": asdict(quality.summary(self.qualities)),
-            "calls": [asdict(call) | self._left_out(call.name) for call in self.qualities],
+            "calls": [
+                asdict(quality)
+                | {"opus": call.opus and asdict(call.opus)}
+                | self._left_out(call.name)
+                for call, quality in zip(self.calls, self.qualities, strict=True)
+            ],
             "unscored": [asdict(stream) for stream in self.found.unscored],
         }
 
@@ -82,10 +87,11 @@ def score_capture(
     progress: Callable[[int, int], None] | None,
     *,
     adaptive: bool = False,
+    opus: Sequence[int] = (),
 ) -> ScoredCapture:
-    """Reads and scores a capture."""
+    """Reads and scores a capture, of which these payload types are Opus unless it says else."""
     extras.require("pesq")
-    found = captures.read(path)
+    found = captures.read(path, opus)
     qualities = quality.score_calls(
         found.calls, one_in=one_in, playout_ns=playout_ns, adaptive=adaptive, progress=progress
     )
