@@ -133,7 +133,8 @@ class Resolved:
             )
         content = json.loads(result) | (beside or {})
         if content["telephony"] is not None:
-            content["telephony"] |= {"limits": calls_of(self.host)["acceptance"]}
+            calls = calls_of(self.host)
+            content["telephony"] |= {"limits": calls["acceptance"], "playout": calls["playout"]}
         responses, counted = self.responses(times)
         return Run.from_json(content, self.origin(options), responses, trace, streams, counted)
 

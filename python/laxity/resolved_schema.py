@@ -479,6 +479,10 @@ Codec = Literal["G.711"]
 """A codec of voice."""
 
 
+Playout = Literal["fixed", "adaptive"]
+"""A playout buffer, which holds packets until their turn to be heard comes."""
+
+
 Transport = Literal["udp", "tcp", "tcp-each"]
 """The transport of registrations."""
 
@@ -519,6 +523,8 @@ class Calls(TypedDict):
     """The domain that the signalling server asks, if there is one."""
     sample: int
     """The packets of one stream in `sample` are kept to compute its voice quality."""
+    playout: Playout
+    """The playout buffer of the phones, through which sampled streams are heard."""
     registrations: ArrivalRate | None
     """The rate of registrations, which come evenly spaced; `None`: no registrations come."""
     registration_transport: Transport

@@ -28,5 +28,11 @@ def telephony(
         delay_ns=Quantiles(count=count, mean=mean, **dict.fromkeys(names, delay_ns)),
     )
     return Telephony(
-        voice=voice, drops=NO_DROPS, nics=(), interfaces=(), protection=(), limits=LIMITS
+        voice=voice,
+        drops=NO_DROPS,
+        nics=(),
+        interfaces=(),
+        protection=(),
+        playout="fixed",
+        limits=LIMITS,
     )

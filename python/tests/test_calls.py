@@ -13,19 +13,20 @@ from conftest import BESIDE, EXAMPLES, Laxity
 from html_report import read
 from hypothesis import given
 from hypothesis import strategies as st
-from laxity import Host, InputError, Run, report
+from laxity import Host, InputError, Run, report, voice
 from laxity._core import result_schema
 from laxity.cli import app
 from laxity.results.acceptance import judged, limits_of
 from laxity.results.design import Remedy
 from laxity.results.origin import Origin
 from laxity.results.schema import Engine, Overhead, Telephony
+from laxity.results.streams import LOST, PACKET_NS
 from laxity.tables.calls import limit_lines
 from laxity.tables.capacity import capacity_verdict
 from laxity.telephony import capacity
 from laxity.telephony.bottleneck import Bottleneck
 from laxity.telephony.capacity import Capacity, Tried, search
-from laxity.voice.scoring import scored
+from laxity.voice.scoring import scored, scored_many
 from made_up import LIMITS, telephony
 from typer.testing import CliRunner
 
@@ -73,6 +74,34 @@ def test_streams_that_lose_nothing_have_the_best_quality(good: Run) -> None:
     assert quality.pesq.min == quality.pesq.max > 4.2
     assert voice_of(good).accepted
     assert good.passed
+
+
+def test_streams_are_heard_through_the_playout_buffer_of_the_host(host: Host) -> None:
+    """The phones differ, and not what reaches them; each run is judged through its own."""
+    runs = [host.run(set=[*QUICK, f"calls.playout={kind}"]) for kind in ("fixed", "adaptive")]
+    for one, other in zip(runs[0].streams, runs[1].streams, strict=True):
+        assert np.array_equal(one.arrived_ns, other.arrived_ns)
+    fixed, adaptive = scored_many(runs)
+    for run, is_adaptive in ((fixed, False), (adaptive, True)):
+        found = []
+        for stream in run.streams:
+            numbers = np.arange(stream.arrived_ns.size)
+            sent_ns = stream.start_ns + numbers * PACKET_NS
+            arrived_ns = np.where(stream.arrived_ns == LOST, voice.LOST, stream.arrived_ns)
+            call = voice.Call("stream", numbers, sent_ns, arrived_ns)
+            found.append(voice.score(call, adaptive=is_adaptive))
+        assert [stream.pesq for stream in run.streams] == [each.pesq for each in found]
+        quality = voice_of(run).quality
+        assert quality is not None
+        delays_ns = sorted(each.delay_ns for each in found if each.delay_ns is not None)
+        assert quality.delay_ns == delays_ns[(len(delays_ns) - 1) // 2]
+        late = sum(each.late for each in found) / sum(each.packets for each in found)
+        assert quality.late_ratio == pytest.approx(late)
+    waits = [voice_of(run).quality for run in (fixed, adaptive)]
+    assert waits[0] is not None
+    assert waits[1] is not None
+    assert waits[0].delay_ns != waits[1].delay_ns
+    assert voice_of(adaptive).playout == "adaptive"
 
 
 def test_streams_of_which_nothing_arrives_are_dead(host: Host) -> None:
@@ -342,13 +371,24 @@ def test_policies_are_compared_by_voice(tmp_path: Path) -> None:
     sets = [word for each in (*QUICK, *ALONE) for word in ("--set", each)]
     out = str(tmp_path / "out")
     arguments = ["--policy", "credit,s-all", "--set", "domain.media.laxity=10 us", "-o", out]
+    arguments += ["--set", "calls.playout=adaptive"]
     code, output = on_the_command_line("compare", str(TELEPHONY), *arguments, *sets)
     assert code == 0
-    for word in ("s-all", "accepted", "MOS", "delay p99.9", "work % batch-1", "wait media"):
+    for word in (
+        "s-all",
+        "accepted",
+        "MOS",
+        "delay p99.9",
+        "work % batch-1",
+        "wait media",
+        "adaptive",
+    ):
         assert word in output
     assert "Not compared" not in output
     assert on_the_command_line("report", out)[0] == 0
-    assert "No packet was lost" in (tmp_path / "out" / "report.html").read_text()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "No packet was lost" in page
+    assert "mouth to ear, adaptive playout" in page
 
 
 def test_sweeps_have_loss_and_delay(host: Host, tmp_path: Path) -> None:

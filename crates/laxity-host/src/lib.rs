@@ -53,7 +53,7 @@ pub use open::{Open, OpenDomain};
 pub use profiles::{Profile, ProfileOf};
 pub use quantities::ArrivalRate;
 pub use sections::caches::Cache;
-pub use sections::calls::{ANSWER_WAITS_NS, Acceptance, Calls, Codec, Transport};
+pub use sections::calls::{ANSWER_WAITS_NS, Acceptance, Calls, Codec, Playout, Transport};
 pub use sections::costs::Costs;
 pub use sections::domain::{Domain, GuestScheduler, Vcpu};
 pub use sections::link::{Link, LinkAgreement, LinkSharing};

@@ -2,7 +2,7 @@
 
 use laxity_host::{
     Acceptance, ArrivalRate, Cache, Codec, Cost, Failure, GuestScheduler, Host, Link,
-    LinkAgreement, LinkSharing, Nic, Parameters, Policy, Protect, ProtectMode, Protected,
+    LinkAgreement, LinkSharing, Nic, Parameters, Playout, Policy, Protect, ProtectMode, Protected,
     RUN_DURATION_NS_MAX, Server, Settings, Tick, Transport, Workload, load,
 };
 
@@ -274,6 +274,7 @@ fn every_key_of_telephony_arrives() {
     );
     assert_eq!(servers, (4, Some(5), Some(6)));
     assert_eq!((calls.through_media_server, calls.sample), (0.5, 2));
+    assert_eq!(calls.playout, Playout::Adaptive);
     let acceptance = Acceptance {
         loss: 0.005,
         delay_ns: 100 * MILLISECOND_NS,
@@ -358,6 +359,7 @@ fn defaults_of_telephony() {
     assert_eq!((calls.streams, calls.rate), (100, None));
     assert_eq!(calls.acceptance, Acceptance::default());
     assert_eq!((calls.through_media_server, calls.sample), (1.0, 4));
+    assert_eq!(calls.playout, Playout::Fixed);
     assert!(host.caches.is_empty());
     assert_eq!(host.timer_latency_ns, 0);
 }

@@ -1,7 +1,7 @@
 //! The results for calls and packets.
 
 use crate::distribution::{Quantiles, ratio};
-use laxity_host::Acceptance;
+use laxity_host::{Acceptance, Playout};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -24,6 +24,8 @@ pub struct Telephony {
     pub protection: Vec<ProtectionResult>,
     /// What was heard; null until the sampled streams are scored.
     pub quality: Option<Quality>,
+    /// The playout buffer through which the sampled streams are heard.
+    pub playout: Playout,
     /// What is good enough for this host.
     pub limits: Acceptance,
     /// Whether it was: every limit held, that of the opinion score if there is `quality`. Null in what the simulator
@@ -46,6 +48,11 @@ pub struct Quality {
     pub mos_lqo: Scores,
     /// The E-model's mean opinion score (ITU-T G.107), from delay and loss.
     pub e_model_mos: Scores,
+    /// Median delay from the mouth to the ear, ns: the time to fill a packet, that on the way, and that in the playout
+    /// buffer. Null if nothing arrived.
+    pub delay_ns: Option<u64>,
+    /// The part of their packets that arrived, and too late to be heard.
+    pub late_ratio: f64,
     /// The one of the lowest PESQ.
     pub worst: WorstCall,
 }

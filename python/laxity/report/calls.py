@@ -22,7 +22,7 @@ from laxity.results.acceptance import limits_of
 from laxity.results.run import mean_wait_ns
 from laxity.statistics import mean
 from laxity.tables.run import lost_to_scheduling
-from laxity.text import NOTHING, number, percent, rate, time
+from laxity.text import NOTHING, listed, number, percent, rate, time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,7 +97,9 @@ def sections(run: Run, telephony: Telephony, host: ResolvedHost) -> list[Section
             f"Cumulative distribution of raw PESQ of {number(len(scores), 'stream')}.",
             lambda: pesq_distributions({run.policy: scores}),
         )
-        tables = () if telephony.quality is None else (_quality(telephony.quality),)
+        tables = (
+            () if telephony.quality is None else (_quality(telephony.quality, telephony.playout),)
+        )
         found.append(Section("Voice quality", tables=tables, pictures=(picture,)))
     if telephony.protection:
         found.append(Section("Protection", tables=(_protection(telephony),)))
@@ -188,12 +190,13 @@ def _mean_time(times_ns: Sequence[int | None]) -> Cell:
 def comparison(runs: tuple[Run, ...], seeds: list[int]) -> Table:
     """A row for each run."""
     least = min((run.telephony.voice.loss_ratio for run in runs if run.telephony), default=0.0)
-    rows = []
+    rows, playouts = [], set()
     for run in runs:
         if run.telephony is None:
             continue
-        voice = run.telephony.voice
+        voice, quality = run.telephony.voice, run.telephony.quality
         delay_ns, jitter_ns = voice.delay_ns, voice.jitter_ns_mean
+        playouts.add(run.telephony.playout)
         rows.append(
             [
                 *plain(label(run, seeds), f"{voice.sent:,}"),
@@ -203,12 +206,14 @@ def comparison(runs: tuple[Run, ...], seeds: list[int]) -> Table:
                 ),
                 *plain(*(time(ns) for ns in (delay_ns.p50, delay_ns.p999, delay_ns.max))),
                 *plain(NOTHING if jitter_ns is None else time(round(jitter_ns))),
+                *plain(NOTHING if quality is None else time(quality.delay_ns)),
                 *plain(lost_to_scheduling(run.overhead)),
                 _held(run.telephony),
             ]
         )
     columns = (
         *("policy", "packets", "lost", "delay, median", "99.9 %", "longest", "jitter"),
+        f"mouth to ear, {listed(sorted(playouts), 'or')} playout",
         *("lost to scheduling", "limits held"),
     )
     return Table("Voice under each policy", columns, rows)
@@ -224,7 +229,7 @@ def _tone(count: int) -> str:
     return "bad" if count else "good"
 
 
-def _quality(quality: Quality) -> Table:
+def _quality(quality: Quality, playout: str) -> Table:
     """The score that the limit is about first, and what the others are."""
     scales = (
         (
@@ -248,7 +253,8 @@ def _quality(quality: Quality) -> Table:
     note = (
         f"{number(quality.toll_quality, 'stream')} of {quality.scored:,} "
         f"{'was' if quality.toll_quality == 1 else 'were'} of toll quality: raw PESQ of 4 or "
-        f"better.{dead}"
+        f"better.{dead} The playout buffer was {playout}: the median delay from mouth to ear was "
+        f"{time(quality.delay_ns)}, and {percent(quality.late_ratio)} of the packets came too late."
     )
     columns = ("", "median", "5 %", "worst stream")
     title = f"Quality of {number(quality.scored, 'sampled stream')}"

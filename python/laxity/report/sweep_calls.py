@@ -187,9 +187,9 @@ class Voice:
         note = (
             f"{'Means over the seeds, with 95 % confidence intervals. ' if several else ''}"
             "The limits are those of [calls.acceptance], but `mos`. The opinion score is "
-            "what the E-model (ITU-T G.107) expects of loss and median delay; a sweep keeps no "
-            "packets to listen to. `laxity run` scores a single point with PESQ, which the limit "
-            "`mos` is about."
+            "what the E-model (ITU-T G.107) expects of loss, median delay and a fixed playout "
+            "buffer; a sweep keeps no packets to listen to. `laxity run` scores a single point "
+            "with PESQ, which the limit `mos` is about."
         )
         return Table("Voice at each point", columns, rows, words, note)
 

@@ -120,4 +120,5 @@ def _calls_row(run: Run) -> dict[str, object]:
         "delay_ns_p999": voice.delay_ns.p999,
         "jitter_ns_mean": voice.jitter_ns_mean,
         "mos_min": quality and quality.mos_lqo.min,
+        "mouth_to_ear_ns_p50": quality and quality.delay_ns,
     }

@@ -345,8 +345,17 @@ class Quality:
     """The same as a mean opinion score (ITU-T P.862.1)."""
     e_model_mos: Scores
     """The E-model's mean opinion score (ITU-T G.107), from delay and loss."""
+    delay_ns: int | None = None
+    """Median delay from the mouth to the ear, ns: the time to fill a packet, that on the way, and
+    that in the playout buffer. Null if nothing arrived."""
+    late_ratio: float
+    """The part of their packets that arrived, and too late to be heard."""
     worst: WorstCall
     """The one of the lowest PESQ."""
+
+
+Playout = Literal["fixed", "adaptive"]
+"""A playout buffer, which holds packets until their turn to be heard comes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -383,6 +392,8 @@ class Telephony:
     """The protected domains, in the order of the host file."""
     quality: Quality | None = None
     """What was heard; null until the sampled streams are scored."""
+    playout: Playout
+    """The playout buffer through which the sampled streams are heard."""
     limits: Acceptance
     """What is good enough for this host."""
     accepted: bool | None = None

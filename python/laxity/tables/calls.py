@@ -64,7 +64,7 @@ def calls_table(result: Run, telephony: Telephony, host: ResolvedHost) -> Render
     if telephony.calls is not None and telephony.calls.offered:
         lines.append(_calls(telephony.calls))
     if telephony.quality is not None:
-        lines += _quality(telephony.quality)
+        lines += _quality(telephony.quality, telephony.playout)
     lines += [verdict(limits_of(telephony)), *task_lines(result)]
     lines += [*profiles(result.profiles), *cost_and_speed(result)]
     return Group(*lines)
@@ -133,7 +133,7 @@ def _calls(found: CallsResult) -> str:
     )
 
 
-def _quality(quality: Quality) -> list[RenderableType]:
+def _quality(quality: Quality, playout: str) -> list[RenderableType]:
     worst = quality.worst
     toll = percent(quality.toll_quality / quality.scored)
     dead = f", {number(quality.dead, 'dead call')}" if quality.dead else ""
@@ -148,6 +148,10 @@ def _quality(quality: Quality) -> list[RenderableType]:
         (
             f"Raw PESQ: p50 {pesq.p50:.2f}, least {pesq.min:.2f}; E-model (G.107): "
             f"p50 {quality.e_model_mos.p50:.2f}, least {quality.e_model_mos.min:.2f}"
+        ),
+        (
+            f"Playout buffer: {playout}; from mouth to ear p50 {time(quality.delay_ns)}, "
+            f"too late {percent(quality.late_ratio)}"
         ),
         (
             f"Worst: {which}: MOS {mos.min:.2f}, lost {percent(worst.loss_ratio)}, "
@@ -195,6 +199,7 @@ def calls_comparison_table(result: Comparison) -> RenderableType:
         ("jitter", [_mean_time([each.voice.jitter_ns_mean for each in of]) for of in telephonies])
     )
     rows.append(("MOS, worst stream", [_worst_mos(of) for of in telephonies]))
+    rows.append((f"mouth to ear, {telephonies[0][0].playout}", [_to_ear(of) for of in telephonies]))
     work: list[Row] = [
         (
             f"work % {name}",
@@ -234,6 +239,11 @@ def _mean_time(times_ns: Sequence[float | None]) -> Text:
 def _worst_mos(of: list[Telephony]) -> Text:
     scores = [each.quality.mos_lqo.min for each in of if each.quality is not None]
     return Text(f"{min(scores):.2f}" if scores else NOTHING)
+
+
+def _to_ear(of: list[Telephony]) -> Text:
+    """The median delay from the mouth to the ear, through the playout buffer."""
+    return _mean_time([each.quality.delay_ns for each in of if each.quality is not None])
 
 
 def _wait(domains: Sequence[DomainResult]) -> Text:

@@ -12,8 +12,8 @@ from laxity.results.schema import Quality, Scores, WorstCall
 from laxity.results.streams import LOST, PACKET_NS
 from laxity.voice.call import LOST as LOST_PACKET
 from laxity.voice.call import Call
-from laxity.voice.playout import fixed
-from laxity.voice.quality import SHORTEST_S, score_calls
+from laxity.voice.playout import played
+from laxity.voice.quality import SHORTEST_S, score_calls, summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,15 +59,24 @@ def scored_many(
     The worst are those of which most packets were not heard.
     """
     chosen = [_calls_of(run, most) for run in runs]
-    found = iter(
-        score_calls([call for each in chosen for _, call in each], progress=progress)
-        if any(chosen)
-        else ()
-    )
+    found = {}
+    for adaptive in {_is_adaptive(run) for run in runs}:
+        calls = [
+            call
+            for run, streams in zip(runs, chosen, strict=True)
+            if _is_adaptive(run) == adaptive
+            for _, call in streams
+        ]
+        scores = score_calls(calls, adaptive=adaptive, progress=progress) if calls else ()
+        found[adaptive] = iter(scores)
     return [
-        _with_quality(run, [(stream, next(found)) for stream, _ in streams])
+        _with_quality(run, [(stream, next(found[_is_adaptive(run)])) for stream, _ in streams])
         for run, streams in zip(runs, chosen, strict=True)
     ]
+
+
+def _is_adaptive(run: Run) -> bool:
+    return run.telephony is not None and run.telephony.playout == "adaptive"
 
 
 def _calls_of(run: Run, most: int | None) -> list[tuple[KeptStream, Call]]:
@@ -84,21 +93,27 @@ def _calls_of(run: Run, most: int | None) -> list[tuple[KeptStream, Call]]:
         calls.append((stream, Call(name, numbers, sent_ns, arrived_ns)))
     if most is None or len(calls) <= most:
         return calls
-    return sorted(calls, key=lambda pair: float(fixed(pair[1]).heard.mean()))[:most]
+    adaptive = _is_adaptive(run)
+    return sorted(calls, key=lambda pair: float(played(pair[1], adaptive=adaptive).heard.mean()))[
+        :most
+    ]
 
 
 def _with_quality(run: Run, found: list[tuple[KeptStream, CallQuality]]) -> Run:
     if run.telephony is None or not found:
         return run
     qualities = [quality for _, quality in found]
+    total = summary(qualities)
     stream, worst = min(found, key=lambda pair: (pair[1].pesq, -pair[1].loss))
     quality = Quality(
         scored=len(found),
-        toll_quality=sum(each.is_toll_quality for each in qualities),
-        dead=sum(each.dead is not None for each in qualities),
+        toll_quality=total.toll_quality,
+        dead=total.dead,
         pesq=_scores([each.pesq for each in qualities]),
         mos_lqo=_scores([each.mos_lqo for each in qualities]),
         e_model_mos=_scores([each.e_model_mos for each in qualities]),
+        delay_ns=total.delay_ns.get("p50"),
+        late_ratio=total.late_ratio,
         worst=WorstCall(
             stream=stream.stream,
             call=stream.call,

@@ -53,6 +53,8 @@ pub struct Calls {
     pub call_control: Option<usize>,
     /// The packets of one stream in `sample` are kept to compute its voice quality.
     pub sample: u32,
+    /// The playout buffer of the phones, through which sampled streams are heard.
+    pub playout: Playout,
     /// The rate of registrations, which come evenly spaced; `None`: no registrations come.
     pub registrations: Option<ArrivalRate>,
     /// The transport of registrations.
@@ -72,6 +74,17 @@ pub enum Transport {
     Tcp,
     /// A connection of TCP for each registration, made and ended: nine segments.
     TcpEach,
+}
+
+/// A playout buffer, which holds packets until their turn to be heard comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Playout {
+    /// Each packet is played as long after the first one as it was spoken.
+    #[default]
+    Fixed,
+    /// The depth follows the delay from one talk spurt to the next.
+    Adaptive,
 }
 
 /// A codec of voice.
@@ -163,6 +176,10 @@ pub(crate) struct CallsTable {
     /// One stream in this many is sampled: its packets are kept to compute its voice quality.
     #[schemars(extend("default" = SAMPLE))]
     pub sample: Field<Whole<1, STREAMS_MAX>>,
+    /// The playout buffer of the phones, through which sampled streams are heard: fixed, or adaptive, which follows the
+    /// delay from one talk spurt to the next. Both begin with a depth of three packets.
+    #[schemars(extend("default" = Playout::default()))]
+    pub playout: Field<Playout>,
     /// The acceptance limits of the voice.
     pub acceptance: Field<AcceptanceTable>,
 }
@@ -269,6 +286,7 @@ pub(crate) fn resolve(
         registrations: table.registrations.value.map(|rate| rate.0),
         registration_transport: table.registration_transport.value.unwrap_or_default(),
         sample: table.sample.or(SAMPLE) as u32,
+        playout: table.playout.value.unwrap_or_default(),
         acceptance: acceptance(table.acceptance.value.as_ref()),
     })
 }

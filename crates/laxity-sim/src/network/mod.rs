@@ -259,6 +259,7 @@ impl Workloads for Network {
             nics,
             interfaces,
             quality: None,
+            playout: described.playout,
             limits: described.acceptance,
             accepted: None,
         };

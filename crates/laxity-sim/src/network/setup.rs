@@ -11,7 +11,9 @@ use super::protect::Protection;
 use super::state::{InKernel, LinkState, Network, Origin, Outside, Source};
 use crate::random::{Purpose, stream, uniform_ns};
 use crate::timers::NEVER;
-use laxity_host::{Acceptance, Calls, Codec, Cost, Host, Protect, Server, Transport, Workload};
+use laxity_host::{
+    Acceptance, Calls, Codec, Cost, Host, Playout, Protect, Server, Transport, Workload,
+};
 use laxity_run::Drops;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -26,6 +28,7 @@ const NO_CALLS: Calls = Calls {
     signalling_server: None,
     call_control: None,
     sample: 1,
+    playout: Playout::Fixed,
     registrations: None,
     registration_transport: Transport::Udp,
     acceptance: Acceptance {
