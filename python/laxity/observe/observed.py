@@ -35,7 +35,7 @@ NOT_SEEN = (
     "packets that nobody took before the recording ended, or that were dropped",
     "what a packet did before this kernel had it, and after its domain had it",
     "which VCPU of a virtual machine was to handle a packet; the first to run is taken to have it",
-    "packets for cards of virtual machines that no queue of the host leads to (macvtap, XDP)",
+    "packets that reach a virtual machine without a tap or a macvtap (XDP, devices handed to it)",
     "how long packets waited in a socket until it was empty once; it may be longer than is told",
 )
 """What a recording of Linux does not tell of packets, as sentences without their full stops."""

@@ -2,9 +2,10 @@
 //!
 //! Two ways lead to a domain:
 //!
-//! - **A card of a virtual machine** (a tap). `net_dev_queue` tells when a packet was put into the queue of a device,
-//!   and `skb_copy_datagram_iovec` when a thread copied all of the packet's bytes: the thread of vhost, or one of
-//!   QEMU. Both name the packet's buffer. A buffer that is freed in between, or is seen with another packet, is
+//! - **A card of a virtual machine**. `net_dev_queue` tells when a packet was put into the queue of a device, which may
+//!   be a tap. A macvtap takes packets from the device below it as they are handed up, of which `netif_receive_skb`
+//!   tells. `skb_copy_datagram_iovec` tells when a thread copied all of the packet's bytes: the thread of vhost, or one
+//!   of QEMU. All three name the packet's buffer. A buffer that is freed in between, or is seen with another packet, is
 //!   forgotten.
 //! - **A UDP socket**. `netif_receive_skb` tells when a device handed a packet up, and `sk_data_ready`, next on the
 //!   same CPU, into which socket it was put. `sock_recv_length` tells when a thread took a packet out of the socket,
@@ -23,6 +24,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// What `protocol` is for UDP.
 const UDP: i64 = 17;
+/// A packet is handed up without the header of its frame, and a macvtap puts it back.
+const FRAME_HEADER_BYTES: i64 = 14;
 /// Flags of a call that leave the packet in the socket, or take an error instead.
 const PEEK: i64 = 0x2;
 const ERROR_QUEUE: i64 = 0x2000;
@@ -41,7 +44,7 @@ pub struct Seen {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// A device handed the packet up.
-    Came { buffer: i64 },
+    Came { buffer: i64, bytes: i64 },
     /// The packet was put into the queue of a device.
     Queued { buffer: i64, bytes: i64 },
     /// A thread copied bytes of what is in a buffer.
@@ -67,6 +70,7 @@ pub enum What {
 #[derive(Debug, Clone, Copy)]
 pub struct Network {
     came: Buffer,
+    came_bytes: Field,
     queued: Buffer,
     queued_bytes: Field,
     copied: Buffer,
@@ -137,6 +141,7 @@ impl Network {
         };
         Ok(Some(Network {
             came: buffer(&came)?,
+            came_bytes: came.field("len")?,
             queued: buffer(&queued)?,
             queued_bytes: queued.field("len")?,
             copied: buffer(&copied)?,
@@ -167,6 +172,7 @@ impl Network {
         let what = if number == self.came.number {
             What::Came {
                 buffer: value(self.came.address)?,
+                bytes: value(self.came_bytes)?,
             }
         } else if number == self.queued.number {
             What::Queued {
@@ -245,7 +251,7 @@ struct Socket {
 /// What waits, as far as it is known. Takes what was seen in order of time, and gives back the packets that were taken.
 #[derive(Debug, Default)]
 pub struct Pairing {
-    /// When packets were put into the queues of devices, and their bytes, by buffer.
+    /// When packets were handed up or put into the queues of devices, and the bytes of their frames, by buffer.
     of_cards: HashMap<i64, (i64, i64)>,
     sockets: HashMap<i64, Socket>,
     /// When packets came that may be in sockets, by buffer: what does not stand here has left its socket, or goes
@@ -259,8 +265,9 @@ impl Pairing {
     pub fn see(&mut self, seen: &Seen) -> Option<Taken> {
         let time_ns = seen.time_ns;
         match seen.what {
-            What::Came { buffer } => {
-                self.of_cards.remove(&buffer);
+            What::Came { buffer, bytes } => {
+                let frame_bytes = bytes + FRAME_HEADER_BYTES;
+                self.of_cards.insert(buffer, (time_ns, frame_bytes));
                 self.for_sockets.insert(buffer, time_ns);
                 self.handed_up.insert(seen.cpu, (buffer, time_ns));
             }

@@ -28,8 +28,14 @@ fn told(whats: &[What]) -> Vec<Taken> {
     seen.filter_map(|seen| pairing.see(&seen)).collect()
 }
 
+/// A packet that is larger than what anybody copies of it.
 const fn came(buffer: i64) -> What {
-    What::Came { buffer }
+    frame_came(buffer, 114)
+}
+
+const fn frame_came(buffer: i64, frame_bytes: i64) -> What {
+    let bytes = frame_bytes - FRAME_HEADER_BYTES;
+    What::Came { buffer, bytes }
 }
 
 const fn queued(buffer: i64, bytes: i64) -> What {
@@ -75,6 +81,12 @@ fn a_packet_waits_in_the_queue_of_a_card() {
         assert_eq!(told(&[queued(1, 60), gone, copied(1, 60)]), [], "{gone:?}");
     }
     assert_eq!(told(&[queued(1, 60), copied(2, 60)]), []);
+    // A macvtap has no queue that a packet is put into.
+    let above = [frame_came(1, 60), copied(1, 60)];
+    assert_eq!(told(&above), [card(1, 2)]);
+    for gone in [freed(1, true), freed(1, false), came(1), copied(1, 46)] {
+        assert_eq!(told(&[above[0], gone, above[1]]), [], "{gone:?}");
+    }
 }
 
 #[test]
@@ -307,16 +319,19 @@ impl Kernel {
         self.free(buffer);
     }
 
-    /// A packet comes for a card, from another card or from the host itself, or for the wire.
+    /// A packet comes for a tap, from another card or from the host itself, for the wire, or for a macvtap.
     fn comes_for_card(&mut self, (cpu, card, drawn, how): (u8, usize, u8, u8)) {
         let Some(buffer) = self.buffer(drawn) else {
             return;
         };
-        if how % 2 == 0 {
-            self.say(cpu, came(buffer as i64));
-        }
         let bytes = 60 + i64::from(drawn % 2);
-        let came_ns = self.say(cpu, queued(buffer as i64, bytes));
+        let mut came_ns = 0;
+        if how % 2 == 0 {
+            came_ns = self.say(cpu, frame_came(buffer as i64, bytes));
+        }
+        if how % 2 == 1 || how / 8 % 2 == 0 {
+            came_ns = self.say(cpu, queued(buffer as i64, bytes));
+        }
         match how % 8 {
             0..5 => self.cards[card].push_back(Held {
                 came_ns,
