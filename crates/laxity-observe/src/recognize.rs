@@ -53,7 +53,7 @@ const WAKES_PER_TASK: usize = 50;
 const REST_PER_TASK: f64 = 0.005;
 /// The same part of the wakes.
 const OPEN_PER_TASK: f64 = 0.01;
-/// So many tasks cheaper is an explanation for which more is a trifle, or wakes are less exact.
+/// How many tasks cheaper an explanation is for which more is a trifle, or wakes are less exact.
 const COARSER: f64 = 0.1;
 
 /// The tasks of a VCPU, and how well they explain it.
