@@ -7,9 +7,9 @@
 //! - Candidates are the evenly spaced times that obey the last rule, from the distances between wakes.
 //! - From the shortest period to the longest, a candidate is given the cost that no busy period of its contradicts: the
 //!   least work per job that is left there. What costs nothing then is no task.
-//! - The costs of those that are left are then fitted to the work of all busy periods, in least squares. So is what the
-//!   guest's kernel takes at each wake, where the busy periods tell it: where tasks arrive both alone and together, or
-//!   the kernel wakes for itself.
+//! - The costs of those that are left are then fitted to the work of all busy periods, in least squares. What the
+//!   guest's kernel takes at each wake is fitted as well, where the busy periods tell it: where tasks arrive both alone
+//!   and together, or the kernel wakes for itself.
 //!
 //! Busy periods with hardly any work are a kernel's own, such as its timer's, and need no task. A task that explains
 //! nearly nothing which the others do not is dropped.

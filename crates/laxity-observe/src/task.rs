@@ -12,7 +12,8 @@ pub struct Task {
     pub period_ns: i64,
     /// The CPU time of a job, by least squares over all busy periods.
     pub cost_ns: i64,
-    /// The least and the most that a job took which was alone in its busy period, without the wake; none where none was.
+    /// The least and the most that a job took which was alone in its busy period, without the wake; none where none
+    /// was.
     pub alone_ns: Option<(i64, i64)>,
     /// Arrivals within the trace.
     pub arrivals: u64,
