@@ -253,9 +253,13 @@ def _quality(quality: Quality, playout: str) -> Table:
     note = (
         f"{number(quality.toll_quality, 'stream')} of {quality.scored:,} "
         f"{'was' if quality.toll_quality == 1 else 'were'} of toll quality: raw PESQ of 4 or "
-        f"better.{dead} The playout buffer was {playout}: the median delay from mouth to ear was "
-        f"{time(quality.delay_ns)}, and {percent(quality.late_ratio)} of the packets came too late."
+        f"better.{dead} The playout buffer was {playout}."
     )
+    if quality.delay_ns is not None and quality.late_ratio is not None:
+        note += (
+            f" The median delay from mouth to ear was {time(quality.delay_ns)}, and "
+            f"{percent(quality.late_ratio)} of the packets came too late."
+        )
     columns = ("", "median", "5 %", "worst stream")
     title = f"Quality of {number(quality.scored, 'sampled stream')}"
     return Table(title, columns, rows, note=note)

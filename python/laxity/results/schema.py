@@ -348,8 +348,9 @@ class Quality:
     delay_ns: int | None = None
     """Median delay from the mouth to the ear, ns: the time to fill a packet, that on the way, and
     that in the playout buffer. Null if nothing arrived."""
-    late_ratio: float
-    """The part of their packets that arrived, and too late to be heard."""
+    late_ratio: float | None = None
+    """The part of their packets that arrived, and too late to be heard. Null in results of versions
+    that did not count it."""
     worst: WorstCall
     """The one of the lowest PESQ."""
 
@@ -392,8 +393,9 @@ class Telephony:
     """The protected domains, in the order of the host file."""
     quality: Quality | None = None
     """What was heard; null until the sampled streams are scored."""
-    playout: Playout
-    """The playout buffer through which the sampled streams are heard."""
+    playout: Playout = "fixed"
+    """The playout buffer through which the sampled streams are heard; earlier versions had only the
+    fixed one."""
     limits: Acceptance
     """What is good enough for this host."""
     accepted: bool | None = None

@@ -151,7 +151,7 @@ def _quality(quality: Quality, playout: str) -> list[RenderableType]:
         ),
         (
             f"Playout buffer: {playout}; from mouth to ear p50 {time(quality.delay_ns)}, "
-            f"too late {percent(quality.late_ratio)}"
+            f"too late {NOTHING if quality.late_ratio is None else percent(quality.late_ratio)}"
         ),
         (
             f"Worst: {which}: MOS {mos.min:.2f}, lost {percent(worst.loss_ratio)}, "
