@@ -19,6 +19,7 @@ from laxity.cli import app
 from laxity.results.acceptance import judged, limits_of
 from laxity.results.design import Remedy
 from laxity.results.origin import Origin
+from laxity.results.run import RESULT
 from laxity.results.schema import Engine, Overhead, Telephony
 from laxity.results.streams import LOST, PACKET_NS
 from laxity.tables.calls import limit_lines
@@ -102,6 +103,24 @@ def test_streams_are_heard_through_the_playout_buffer_of_the_host(host: Host) ->
     assert waits[1] is not None
     assert waits[0].delay_ns != waits[1].delay_ns
     assert voice_of(adaptive).playout == "adaptive"
+
+
+def test_a_run_of_a_version_that_named_no_playout_buffer_is_loaded(
+    host: Host, tmp_path: Path
+) -> None:
+    run = scored(host.run(set=QUICK))
+    run.save(tmp_path / "run")
+    result = tmp_path / "run" / RESULT
+    saved = json.loads(result.read_text("utf-8"))
+    del saved["telephony"]["playout"]
+    for key in ("delay_ns", "late_ratio"):
+        del saved["telephony"]["quality"][key]
+    result.write_text(json.dumps(saved), "utf-8")
+    loaded = Run.load(tmp_path / "run")
+    assert voice_of(loaded).playout == "fixed"
+    assert voice_of(loaded).accepted == voice_of(run).accepted
+    page = report.write(tmp_path / "run").read_text("utf-8")
+    assert "mouth to ear" not in page
 
 
 def test_streams_of_which_nothing_arrives_are_dead(host: Host) -> None:
