@@ -68,7 +68,7 @@ A task is *found* if the host file has a task of the same domain with a period w
 *More* counts the tasks of the host file that the host does not have. Tasks of one domain with the
 same period are released together here, and count as one task, since the VCPU alone does not tell
 them apart. *Costs* counts the found tasks with a cost within {cost:g} %; what the guest's kernel
-takes at a wake is told apart where the trace tells it, and its work for a job, some 20 us, belongs
+takes at a wake is told apart where the trace tells it, and its work for a job belongs
 to the job. *Miss ratios* counts the domains whose miss ratio in the model
 is within {miss:g} percentage points of what the guests reported. The aim is that every task is
 found with its cost, that no task is more, and that the miss ratio of every domain counts.
