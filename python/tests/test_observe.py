@@ -102,6 +102,47 @@ def test_the_name_of_a_trace_writes_nothing_into_the_host_file(
     assert Host.parse(text).resolved()["seed"] == 1
 
 
+SHARING = b"""
+duration = "1 s"
+[host]
+cpus = 1
+policy = "credit"
+accounting-phase = "12.345678 ms"
+[[domain]]
+name = "one"
+tasks = [{ name = "work", cost = "9 ms", period = "20 ms" }]
+[[domain]]
+name = "loop"
+workload = { kind = "cpu-bound" }
+"""
+
+
+def test_a_bare_trace_tells_when_credits_come(laxity: Laxity, tmp_path: Path) -> None:
+    trace, seen = tmp_path / "a.laxtrace", tmp_path / "seen"
+    Host(SHARING, "host.toml").run(trace=trace)
+    laxity("observe", trace, "-o", seen)
+    settings = Host.load(seen / "host.toml").resolved()["settings"]
+    assert settings["accounting_phase_ns"] == 12_345_678
+
+
+def test_the_host_file_says_what_a_kernel_takes_at_a_wake(laxity: Laxity, tmp_path: Path) -> None:
+    """Two tasks come both alone and together; 40 us of each busy period are of neither."""
+    events: list[Any] = [[0, switch(0, 0, 42)], [1, switch(42, 1, 0)]]
+    for ms in range(10, 1_990, 10):
+        work_us = sum(us for us, every in ((500, 20), (800, 30)) if ms % every == 0)
+        if work_us:
+            begin_us = ms * 1_000
+            end_us = begin_us + work_us + 40
+            events += [[begin_us, wakeup(42)], [begin_us, switch(0, 0, 42)]]
+            events += [[end_us, switch(42, 1, 0)]]
+    file, seen = tmp_path / "trace.dat", tmp_path / "seen"
+    file.write_bytes(version_7([pages(events)]))
+    laxity("observe", file, "--domain", "one=42", "-o", seen)
+    assert tasks(seen / "host.toml") == {"one": [(20 * MS, 500_000), (30 * MS, 800_000)]}
+    text = (seen / "host.toml").read_text("utf-8")
+    assert "At each wake of VCPU 0 its kernel takes 40 us more, which is in no cost." in text
+
+
 PAGE = 4096
 SWITCH = """name: sched_switch
 ID: 372
