@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from laxity import tracefile
 from laxity.policies import PARAMETERS, TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from laxity.resolved_schema import ResolvedHost
     from laxity.trace_schema import Metadata
@@ -85,17 +83,3 @@ def of_trace(metadata: Metadata) -> Configuration:
         given = {"budget": domain["budget_ns"], "period": domain["period_ns"]}
         domains[domain["name"]] = {name: Known(ns, FROM_TRACE) for name, ns in given.items() if ns}
     return Configuration(policy={metadata["policy"]: FROM_TRACE}, domains=domains)
-
-
-def with_accounting(known: Configuration, trace: Path) -> Configuration:
-    """Adds when credits are distributed, which nobody configures, as a trace tells it."""
-    name = "accounting-phase"
-    if not TABLE[known.policy_name].uses(name) or name in known.settings:
-        return known
-    accounting = known.settings.get("accounting")
-    accounting_ns = accounting.value if accounting else PARAMETERS["accounting"].default
-    phase_ns = tracefile.accounting_phase_ns(trace, int(accounting_ns or 0))
-    if not phase_ns:
-        return known
-    told = Known(phase_ns, f"{FROM_TRACE}: credits came then")
-    return replace(known, settings={**known.settings, name: told})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
@@ -15,7 +15,8 @@ from laxity.errors import InputError, core_errors
 from laxity.host import Host
 from laxity.observe import here, threads
 from laxity.observe.host_file import host_file
-from laxity.observe.known import of_host, of_trace, with_accounting
+from laxity.observe.known import FROM_TRACE, Known, of_host, of_trace
+from laxity.policies import TABLE, default_of
 from laxity.text import number
 from laxity.tracefs import MAGIC, PACKETS, SOCKETS
 
@@ -90,10 +91,24 @@ def observe_trace(raw: Path, trace: Path, known: Configuration, source: str) -> 
     """
     with core_errors():
         found: Observation = json.loads(_core.observe(str(raw)))
-    known = with_accounting(known, raw)
+    known = _with_accounting(known, raw)
     text = host_file(found, tracefile.metadata(raw), known, source)
     host = Host.parse(text, directories.HOST)
     return Observed(found, host, run_of(host.resolve(), raw, trace))
+
+
+def _with_accounting(known: Configuration, trace: Path) -> Configuration:
+    """Adds when credits are distributed, which nobody configures, as a trace tells it."""
+    name = "accounting-phase"
+    if not TABLE[known.policy_name].uses(name) or name in known.settings:
+        return known
+    given = known.settings.get("accounting")
+    accounting_ns = default_of("accounting") if given is None else given.value
+    phase_ns = tracefile.accounting_phase_ns(trace, accounting_ns)
+    if not phase_ns:
+        return known
+    told = Known(phase_ns, f"{FROM_TRACE}: credits came then")
+    return replace(known, settings={**known.settings, name: told})
 
 
 class Whole(TypedDict):
