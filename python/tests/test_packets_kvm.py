@@ -14,7 +14,6 @@ import lzma
 import re
 import shutil
 import struct
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,6 +83,8 @@ def frame(address, number):
     header = bytes.fromhex(address.replace(":", "")) + bytes(6) + struct.pack(">H", KIND)
     return (header + struct.pack("<q", number)).ljust(FRAME_BYTES, b"x")
 
+# The host's own neighbour and router discovery would come to the guests, too.
+Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
 wire = os.open("/dev/net/tun", os.O_RDWR)
 fcntl.ioctl(wire, 0x400454CA, struct.pack("16sH14x", b"wire", 0x1002))
 ip("set", "wire", "up")
@@ -185,7 +186,7 @@ class Packet:
     had_us: int
     """When the VCPU of its guest ran from then on."""
     by_load_us: int
-    """How long the load had the CPU until it was taken."""
+    """How long the load had the CPU until it was taken, while the worker could run."""
 
 
 LINE = re.compile(r" *(.+)-(\d+) +\[\d+\] \S+ +(\d+)\.(\d{6}): (\w+): (.*)")
@@ -196,30 +197,33 @@ def in_words(text: str, worker: int, vcpu: int) -> list[Packet]:
     found: list[Packet] = []
     came: dict[str, tuple[int, int]] = {}
     taken: list[tuple[int, int]] = []
-    used_us, since_us, runs = Counter[str](), 0, ""
+    by_load_us, before_us, runs, is_ready = 0, 0, "", False
     for line in text.splitlines():
         if (match := LINE.fullmatch(line)) is None:
             assert line.startswith("#"), line
             continue
         _, thread, seconds, fraction, event, said = match.groups()
         time_us = int(seconds + fraction)
+        by_load_us += time_us - before_us if runs == "load" and is_ready else 0
+        before_us = time_us
+        if event == "sched_wakeup" and f" pid={worker} " in said:
+            is_ready = True
         if event == "sched_switch":
-            used_us[runs] += time_us - since_us if runs else 0
-            _, runs, following = re.split(r" ==> next_comm=(.*) next_pid=", said)
-            since_us = time_us
+            left, runs, following = re.split(r" ==> next_comm=(.*) next_pid=", said)
+            if f" prev_pid={worker} " in left:
+                is_ready = " prev_state=R" in left
             if following.split()[0] == str(vcpu):
-                found += [Packet(came_us, time_us, by_load_us) for came_us, by_load_us in taken]
+                found += [Packet(came_us, time_us, by_us) for came_us, by_us in taken]
                 taken.clear()
             continue
-        by_load_us = used_us["load"] + (time_us - since_us if runs == "load" else 0)
         values = dict(word.split("=") for word in said.split() if "=" in word)
         is_put = event == "net_dev_queue" and values["dev"] == "card"
         if is_put or (event == "netif_receive_skb" and values["dev"] == "wire"):
             came[values["skbaddr"]] = time_us, by_load_us
         if event == "skb_copy_datagram_iovec" and int(thread) == worker:
             assert int(values["len"]) == FRAME_BYTES
-            came_us, before_us = came.pop(values["skbaddr"])
-            taken.append((came_us, by_load_us - before_us))
+            came_us, by_then_us = came.pop(values["skbaddr"])
+            taken.append((came_us, by_load_us - by_then_us))
     return found
 
 
