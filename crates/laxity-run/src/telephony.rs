@@ -51,8 +51,9 @@ pub struct Quality {
     /// Median delay from the mouth to the ear, ns: the time to fill a packet, that on the way, and that in the playout
     /// buffer. Null if nothing arrived.
     pub delay_ns: Option<u64>,
-    /// The part of their packets that arrived, and too late to be heard.
-    pub late_ratio: f64,
+    /// The part of their packets that arrived, and too late to be heard. Null in results of versions that did not
+    /// count it.
+    pub late_ratio: Option<f64>,
     /// The one of the lowest PESQ.
     pub worst: WorstCall,
 }

@@ -65,7 +65,7 @@ class Run(RunResult):
         counted: Counted | None = None,
     ) -> Run:
         """Makes a run of the result object of the extension module, and judges its calls."""
-        result = decoded(content, RunResult)
+        result = decoded(_with_playout(content), RunResult)
         telephony = None if result.telephony is None else judged(result.telephony)
         return cls(
             **{**vars(result), "telephony": telephony},
@@ -209,6 +209,13 @@ class Run(RunResult):
         from laxity import notebook  # noqa: PLC0415 - only notebooks need it
 
         return notebook.table(f"{self.heading()}: {self.verdict()}", self.frame())
+
+
+def _with_playout(content: object) -> object:
+    """A result with its playout buffer, which versions that had only the fixed one do not name."""
+    if not isinstance(content, dict) or not isinstance(content.get("telephony"), dict):
+        return content
+    return {**content, "telephony": {"playout": "fixed", **content["telephony"]}}
 
 
 def mean_wait_ns(waits: Waits) -> float:

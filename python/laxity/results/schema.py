@@ -393,9 +393,8 @@ class Telephony:
     """The protected domains, in the order of the host file."""
     quality: Quality | None = None
     """What was heard; null until the sampled streams are scored."""
-    playout: Playout = "fixed"
-    """The playout buffer through which the sampled streams are heard; earlier versions had only the
-    fixed one."""
+    playout: Playout
+    """The playout buffer through which the sampled streams are heard."""
     limits: Acceptance
     """What is good enough for this host."""
     accepted: bool | None = None
