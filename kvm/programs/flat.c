@@ -308,8 +308,10 @@ __attribute__((section(".text.first"), used)) void run_vcpu(void)
     vcpu->armed = NEVER;
     uint64_t ready = cycles();
     vcpu->late = ready > vcpu->start ? ready - vcpu->start : 0;
-    write_register(MSR_TSC_DEADLINE, vcpu->start);
-    while (cycles() < vcpu->start)
+    /* Others wake for their first job, and use up no budget at the start. */
+    if (vcpu->cpu_bound)
+        write_register(MSR_TSC_DEADLINE, vcpu->start);
+    while (vcpu->cpu_bound && cycles() < vcpu->start)
         __asm__ volatile("sti; hlt; cli" ::: "memory");
     for (;;) {
         serve(vcpu);
