@@ -5,6 +5,7 @@ use crate::exits::Exits;
 use crate::format::{Field, Format, TextField};
 use crate::pages::{self, Found};
 use crate::run::KvmRun;
+use crate::tracedat::CpuBuffer;
 use laxity_replay::{Decision, Event, Vcpus, What, Who};
 use laxity_trace::NONE;
 use std::collections::HashMap;
@@ -142,24 +143,18 @@ impl Formats {
     }
 }
 
-/// Adds the events of the CPU whose pages begin at a place of the file. `ns` makes times of what the pages have.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "each is one fact of the buffer, the run or the kernel"
-)]
+/// Adds the events of a CPU. `ns` makes times of what its pages have.
 pub fn read_pages(
-    (cpu, first): (u16, usize),
-    buffer: &[u8],
-    page_bytes: usize,
+    buffer: &CpuBuffer,
     ns: impl Fn(u64) -> i128,
     run: &KvmRun,
     threads: &Threads,
     formats: &Formats,
     events: &mut Vec<Event>,
 ) -> Result<(), KvmError> {
+    let cpu = buffer.number()?;
     let mut before = 0;
-    for (number, page) in buffer.chunks(page_bytes.max(1)).enumerate() {
-        let place = first + number * page_bytes;
+    for (place, page) in buffer.pages() {
         let damaged = |at, reason| KvmError::Damaged {
             offset: place + at,
             reason,

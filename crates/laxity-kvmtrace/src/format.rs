@@ -14,6 +14,7 @@ impl Field {
     pub fn of(self, event: &[u8]) -> Option<i64> {
         let bytes = event.get(self.offset..self.offset.checked_add(self.bytes)?)?;
         Some(match bytes.len() {
+            1 => i64::from(bytes[0]),
             2 => i64::from(u16::from_le_bytes(*bytes.first_chunk()?)),
             4 => i64::from(i32::from_le_bytes(*bytes.first_chunk()?)),
             _ => i64::from_le_bytes(*bytes.first_chunk()?),
@@ -64,7 +65,7 @@ impl<'a> Format<'a> {
             .ok_or(self.lacks("number"))
     }
 
-    /// A field of 2, 4 or 8 bytes.
+    /// A field of 1, 2, 4 or 8 bytes.
     pub fn field(&self, name: &'static str) -> Result<Field, KvmError> {
         self.text
             .lines()
@@ -94,7 +95,7 @@ impl<'a> Format<'a> {
 /// A line as `field:pid_t prev_pid;  offset:24;  size:4;  signed:1;`, if it is that field.
 fn field(line: &str, name: &str) -> Option<Field> {
     let (declared, field) = place(line)?;
-    let is_it = declared.rsplit([' ', '*']).next()? == name && matches!(field.bytes, 2 | 4 | 8);
+    let is_it = declared.rsplit([' ', '*']).next()? == name && matches!(field.bytes, 1 | 2 | 4 | 8);
     is_it.then_some(field)
 }
 

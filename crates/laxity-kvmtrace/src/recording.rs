@@ -1,14 +1,15 @@
 //! A file of trace-cmd: which threads it has, and its trace when it is known which of them are VCPUs.
 
+use crate::dump;
 use crate::error::KvmError;
 use crate::events::{Formats, Threads, read_pages};
 use crate::exits::leave_out_reentered;
 use crate::packets::{Network, Seen, Taker, Takers, late};
 use crate::pages::{self, Found};
 use crate::run::KvmRun;
-use crate::tracedat::{TraceDat, parse};
-use laxity_replay::{Decision, Delivery, Event, Jobs, Replay, Summary, Vcpus, What, Who};
-use laxity_trace::{Metadata, NONE, Record};
+use crate::tracedat::{self, TraceDat};
+use laxity_replay::{Clock, Decision, Delivery, Event, Jobs, Replay, Summary, Vcpus, What, Who};
+use laxity_trace::{Metadata, Record};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -57,7 +58,7 @@ pub enum Packets {
     CardsAndSockets,
 }
 
-/// A file of trace-cmd with `sched_switch` and `sched_wakeup`, and perhaps more.
+/// A file of trace-cmd, or a dump, with `sched_switch` and `sched_wakeup`, and perhaps more.
 pub struct Recording<'a> {
     file: TraceDat<'a>,
     formats: Formats,
@@ -72,7 +73,11 @@ impl<'a> Recording<'a> {
     ///
     /// The file is damaged or of a kind that is not read, or has no events.
     pub fn open(file: &'a [u8]) -> Result<Recording<'a>, KvmError> {
-        let file = parse(file)?;
+        let file = if file.starts_with(&dump::MAGIC) {
+            dump::parse(file)?.file
+        } else {
+            tracedat::parse(file)?
+        };
         let formats = Formats::new(&file.formats)?;
         let network = Network::new(&file.formats)?;
         let packets = match &network {
@@ -87,6 +92,12 @@ impl<'a> Recording<'a> {
             network,
             survey,
         })
+    }
+
+    /// The same recording, whose times are by another clock; what [`survey`](Recording::survey) says stays as it was.
+    pub fn by(mut self, clock: Clock) -> Recording<'a> {
+        self.file.clock = clock;
+        self
     }
 
     /// What the recording is of.
@@ -137,20 +148,8 @@ impl<'a> Recording<'a> {
         let mut of_cpus = Vec::new();
         for buffer in &self.file.buffers {
             let ns = |time| self.file.clock.ns(time);
-            let place = (cpu_number(buffer.cpu, buffer.offset)?, buffer.offset);
-            let page_bytes = self.file.page_bytes;
             let mut of_cpu = Vec::new();
-            let formats = &self.formats;
-            read_pages(
-                place,
-                buffer.bytes,
-                page_bytes,
-                ns,
-                &run,
-                &threads,
-                formats,
-                &mut of_cpu,
-            )?;
+            read_pages(buffer, ns, &run, &threads, &self.formats, &mut of_cpu)?;
             of_cpus.push(of_cpu);
         }
         let departures = departures(&of_cpus);
@@ -190,9 +189,8 @@ impl Recording<'_> {
         let takers = takers(metadata, threads, workers)?;
         let mut seen = Vec::new();
         for buffer in &self.file.buffers {
-            let cpu = cpu_number(buffer.cpu, buffer.offset)?;
-            for (number, page) in buffer.bytes.chunks(self.file.page_bytes.max(1)).enumerate() {
-                let place = buffer.offset + number * self.file.page_bytes;
+            let cpu = buffer.number()?;
+            for (place, page) in buffer.pages() {
                 let damaged = |at, reason| KvmError::Damaged {
                     offset: place + at,
                     reason,
@@ -386,37 +384,24 @@ fn leaves_later(events: &[Event], vcpu: u32, cpu: u16) -> Option<usize> {
         .then_some(later)
 }
 
-fn cpu_number(cpu: u32, offset: usize) -> Result<u16, KvmError> {
-    u16::try_from(cpu)
-        .ok()
-        .filter(|&cpu| cpu != NONE)
-        .ok_or_else(|| KvmError::Damaged {
-            offset,
-            reason: format!("CPU {cpu}; CPUs are below {NONE}"),
-        })
-}
-
 fn survey(file: &TraceDat, formats: &Formats, packets: Packets) -> Result<Survey, KvmError> {
     let mut threads = BTreeMap::<i64, Thread>::new();
     let (mut from_ns, mut to_ns, mut cpus) = (i128::MAX, i128::MIN, 0);
     for buffer in &file.buffers {
-        for (number, page) in buffer.bytes.chunks(file.page_bytes.max(1)).enumerate() {
-            let place = buffer.offset + number * file.page_bytes;
+        let cpu = buffer.number()?;
+        for (place, page) in buffer.pages() {
             let damaged = |at, reason| KvmError::Damaged {
                 offset: place + at,
                 reason,
             };
             pages::read(page, damaged, |found| {
                 let Found::Event(_, time, event) = found else {
-                    return Err(KvmError::Lost {
-                        events: 0,
-                        cpu: cpu_number(buffer.cpu, buffer.offset)?,
-                    });
+                    return Err(KvmError::Lost { events: 0, cpu });
                 };
                 if let Some((thread, name, priority)) = formats.thread(event) {
                     let time_ns = file.clock.ns(time);
                     (from_ns, to_ns) = (from_ns.min(time_ns), to_ns.max(time_ns));
-                    cpus = cpus.max(u32::from(cpu_number(buffer.cpu, buffer.offset)?) + 1);
+                    cpus = cpus.max(u32::from(cpu) + 1);
                     if thread != 0 {
                         let name = String::from_utf8_lossy(name).into_owned();
                         threads.insert(

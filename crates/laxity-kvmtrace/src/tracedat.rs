@@ -3,6 +3,8 @@
 
 use crate::error::KvmError;
 use crate::input::Input;
+use laxity_replay::Clock;
+use laxity_trace::NONE;
 
 pub const MAGIC: [u8; 10] = *b"\x17\x08\x44tracing";
 
@@ -32,26 +34,30 @@ pub struct CpuBuffer<'a> {
     /// Where it begins in the file.
     pub offset: usize,
     pub bytes: &'a [u8],
+    /// Bytes of a page of it, at least 1.
+    pub page_bytes: usize,
 }
 
-/// How the file's time becomes ns: `(time * multiplier >> shift) + offset_ns`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Clock {
-    multiplier: u32,
-    shift: u32,
-    offset_ns: u64,
-}
+impl CpuBuffer<'_> {
+    /// The CPU, as records have it.
+    ///
+    /// # Errors
+    ///
+    /// It is none that a record can have.
+    pub fn number(&self) -> Result<u16, KvmError> {
+        (u16::try_from(self.cpu).ok())
+            .filter(|&cpu| cpu != NONE)
+            .ok_or_else(|| KvmError::Damaged {
+                offset: self.offset,
+                reason: format!("CPU {}; CPUs are below {NONE}", self.cpu),
+            })
+    }
 
-impl Clock {
-    const NS: Clock = Clock {
-        multiplier: 1,
-        shift: 0,
-        offset_ns: 0,
-    };
-
-    pub fn ns(self, time: u64) -> i128 {
-        ((i128::from(time) * i128::from(self.multiplier)) >> self.shift)
-            + i128::from(self.offset_ns)
+    /// The pages, each with its place in the file.
+    pub fn pages(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        let offset = move |number: usize| self.offset + number * self.page_bytes;
+        (self.bytes.chunks(self.page_bytes).enumerate())
+            .map(move |(number, page)| (offset(number), page))
     }
 }
 
@@ -60,7 +66,6 @@ impl Clock {
 pub struct TraceDat<'a> {
     /// The formats of the events of [`SYSTEMS`].
     pub formats: Vec<&'a str>,
-    pub page_bytes: usize,
     pub clock: Clock,
     pub buffers: Vec<CpuBuffer<'a>>,
 }
@@ -132,10 +137,9 @@ fn version_6<'a>(
     if section != b"flyrecord\0" {
         return Err(KvmError::Unsupported("traces without the buffers of CPUs"));
     }
-    let buffers = (0..cpus).map(|cpu| buffer(file, &mut input, cpu));
+    let buffers = (0..cpus).map(|cpu| buffer(file, &mut input, cpu, page_bytes));
     Ok(TraceDat {
         formats,
-        page_bytes,
         clock,
         buffers: apart(buffers.collect::<Result<_, _>>()?)?,
     })
@@ -195,20 +199,18 @@ fn version_7<'a>(
     section(file, offset)?;
     option.string(TEXT_BYTES_MAX, "a buffer")?;
     let its_clock = clock_named(option.string(TEXT_BYTES_MAX, "a buffer")?, &options)?;
-    let its_page_bytes = option.word("a buffer")? as usize;
+    let page_bytes = match option.word("a buffer")? {
+        0 => page_bytes,
+        bytes => bytes as usize,
+    };
     let cpus = counted(&mut option, CPUS_MAX, "CPUs")?;
     let mut buffers = Vec::new();
     for _ in 0..cpus {
         let cpu = option.word("a buffer")?;
-        buffers.push(buffer(file, &mut option, cpu)?);
+        buffers.push(buffer(file, &mut option, cpu, page_bytes)?);
     }
     Ok(TraceDat {
         formats,
-        page_bytes: if its_page_bytes > 0 {
-            its_page_bytes
-        } else {
-            page_bytes
-        },
         clock: if clock == Clock::NS { its_clock } else { clock },
         buffers: apart(buffers)?,
     })
@@ -242,7 +244,12 @@ fn event_formats<'a>(input: &mut Input<'a>) -> Result<Vec<&'a str>, KvmError> {
     Ok(formats)
 }
 
-fn buffer<'a>(file: &'a [u8], input: &mut Input, cpu: u32) -> Result<CpuBuffer<'a>, KvmError> {
+fn buffer<'a>(
+    file: &'a [u8],
+    input: &mut Input,
+    cpu: u32,
+    page_bytes: usize,
+) -> Result<CpuBuffer<'a>, KvmError> {
     let offset = input.long("the buffer of a CPU")?;
     let bytes = usize::try_from(input.long("the buffer of a CPU")?).unwrap_or(usize::MAX);
     let mut buffer = Input::at(file, offset, "the buffer of a CPU")?;
@@ -250,6 +257,7 @@ fn buffer<'a>(file: &'a [u8], input: &mut Input, cpu: u32) -> Result<CpuBuffer<'
         cpu,
         offset: buffer.offset,
         bytes: buffer.take(bytes, "the buffer of a CPU")?,
+        page_bytes: page_bytes.max(1),
     })
 }
 
@@ -310,10 +318,12 @@ fn clock_named(name: &str, options: &[(u16, &[u8])]) -> Result<Clock, KvmError> 
             if shift >= 64 {
                 return Err(KvmError::Unsupported("the clock x86-tsc without its rate"));
             }
+            // (time * multiplier >> shift) + offset
             Ok(Clock {
-                multiplier,
-                shift,
-                offset_ns: input.long("the rate of the clock")?,
+                cycles_start: 0,
+                start_ns: input.long("the rate of the clock")?.into(),
+                cycles: 1 << shift,
+                duration_ns: multiplier.into(),
             })
         }
         _ => Err(KvmError::Unsupported("clocks that do not count ns")),

@@ -11,6 +11,7 @@
 //!   that were heard late, whose ways the phones and the media server tell, or the kernel.
 #![forbid(unsafe_code)]
 
+mod clock;
 mod error;
 mod event;
 mod packets;
@@ -18,6 +19,7 @@ mod replay;
 mod summary;
 mod vcpus;
 
+pub use clock::Clock;
 pub use error::ReplayError;
 pub use event::{Decision, Event, What, Who};
 pub use packets::{Delivery, Way, with_deliveries, with_packets};

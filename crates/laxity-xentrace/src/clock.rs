@@ -1,37 +1,14 @@
-//! The conversion of the CPUs' cycle counters to the time of the run.
+//! The time of the run, by the CPUs' cycle counters.
 
 use crate::error::XenError;
 use crate::input::{Input, long};
 use crate::run::XenRun;
+use laxity_replay::Clock;
 
 /// A cycle counter counts at 100 MHz at least.
 const CYCLE_NS_MAX: u64 = 10;
 /// And at 100 GHz at most.
 const CYCLES_A_NS_MAX: u64 = 100;
-
-/// From cycles to the time of the run, on a straight line.
-pub struct Clock {
-    pub cycles_start: u64,
-    pub cycles: i128,
-    /// From the start of tracing to its end.
-    pub duration_ns: i128,
-    /// When tracing began, from the start of the run.
-    pub start_ns: i128,
-}
-
-impl Clock {
-    /// From the start of the run, rounded down; `None` beyond all time.
-    pub fn time_ns(&self, cycles: u64) -> Option<i64> {
-        let cycles = i128::from(cycles) - i128::from(self.cycles_start);
-        let since_ns = (cycles * self.duration_ns).div_euclid(self.cycles);
-        i64::try_from(self.start_ns + since_ns).ok()
-    }
-
-    /// To the nearest.
-    pub fn span_ns(&self, cycles: u32) -> i64 {
-        ((i128::from(cycles) * self.duration_ns + self.cycles / 2) / self.cycles) as i64
-    }
-}
 
 /// The line through the dump's two pairs.
 pub fn read(input: &mut Input, run: &XenRun) -> Result<Clock, XenError> {
@@ -66,8 +43,8 @@ pub fn read(input: &mut Input, run: &XenRun) -> Result<Clock, XenError> {
     }
     Ok(Clock {
         cycles_start,
+        start_ns: traced_from_ns - start_ns,
         cycles: cycles.into(),
         duration_ns: duration_ns.into(),
-        start_ns: traced_from_ns - start_ns,
     })
 }

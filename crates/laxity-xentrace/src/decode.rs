@@ -1,13 +1,13 @@
 //! The decoder of a dump: bytes become events, CPU by CPU.
 
-use crate::clock::{self, Clock};
+use crate::clock;
 use crate::credits::Credits;
 use crate::deadlines::Replenishment;
 use crate::error::XenError;
 use crate::input::{Input, long};
 use crate::names::Names;
 use crate::run::XenRun;
-use laxity_replay::{Decision, Event, Summary, What, Who};
+use laxity_replay::{Clock, Decision, Event, Summary, What, Who};
 use laxity_trace::NONE;
 
 pub const MAGIC: [u8; 8] = *b"LAXITYXT";
@@ -90,7 +90,8 @@ pub struct Decoded {
     pub cpus: usize,
 }
 
-pub fn decode(dump: &[u8], run: &XenRun, names: &Names) -> Result<Decoded, XenError> {
+/// What follows the header, the number of CPUs, and the clock of the run.
+pub fn header<'a>(dump: &'a [u8], run: &XenRun) -> Result<(Input<'a>, u32, Clock), XenError> {
     let mut input = Input {
         rest: dump,
         offset: 0,
@@ -104,7 +105,11 @@ pub fn decode(dump: &[u8], run: &XenRun, names: &Names) -> Result<Decoded, XenEr
     }
     let [cpus] = input.words("the header")?;
     let clock = clock::read(&mut input, run)?;
+    Ok((input, cpus, clock))
+}
 
+pub fn decode(dump: &[u8], run: &XenRun, names: &Names) -> Result<Decoded, XenError> {
+    let (mut input, cpus, clock) = header(dump, run)?;
     let mut decoded = Decoded {
         events: Vec::new(),
         measures: Measures::default(),

@@ -45,9 +45,19 @@ pub use error::XenError;
 pub use run::XenRun;
 
 use decode::{Decoded, decode};
-use laxity_replay::{Replay, Summary};
+use laxity_replay::{Clock, Replay, Summary};
 use laxity_trace::Record;
 use names::Names;
+
+/// The time of the run by cycles, for what else counts them.
+///
+/// # Errors
+///
+/// The dump's header is damaged, or not of the run.
+pub fn clock(dump: &[u8], run: &XenRun) -> Result<Clock, XenError> {
+    let (_, _, clock) = decode::header(dump, run)?;
+    Ok(clock)
+}
 
 /// Makes the records of a trace, and the summary. All is held in memory.
 ///

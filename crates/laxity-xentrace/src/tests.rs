@@ -1,7 +1,6 @@
 //! Dumps made by hand and at random, and what must come of them.
 
 use super::*;
-use crate::clock::Clock;
 use crate::decode::{MAGIC, RUNNABLE, RUNNING, VERSION, trc};
 use laxity_replay::Jobs;
 use laxity_run::UNFINISHED;
@@ -604,23 +603,6 @@ fn another_file_is_refused() {
     late.duration_ns += 2 * LEAD_NS;
     let window = import_with(&bytes, &late, &[]).expect_err("it was not traced to the end");
     assert!(matches!(window, XenError::Window { .. }), "{window}");
-}
-
-#[test]
-fn times_are_on_the_line_to_the_ns() {
-    let clock = Clock {
-        cycles_start: 1000,
-        cycles: 3_000_000_000,
-        duration_ns: 1_000_000_000,
-        start_ns: -5,
-    };
-    assert_eq!(clock.time_ns(1000), Some(-5));
-    assert_eq!(clock.time_ns(1002), Some(-5));
-    assert_eq!(clock.time_ns(1003), Some(-4));
-    assert_eq!(clock.time_ns(999), Some(-6));
-    assert_eq!((clock.span_ns(4), clock.span_ns(5)), (1, 2));
-    let steep = Clock { cycles: 1, ..clock };
-    assert_eq!(steep.time_ns(u64::MAX), None);
 }
 
 /// Whether the records are a trace: they can be read, and every `Run` and `Stop`, `Wake` and `Block`

@@ -1,6 +1,6 @@
-//! Packets for the domains of a Linux host: when its kernel had them, and when threads took them.
+//! Packets for the domains of a host whose kernel is Linux: when it had them, and when threads took them.
 //!
-//! Two ways lead to a domain:
+//! Three ways lead to a domain:
 //!
 //! - **A card of a virtual machine**. `net_dev_queue` tells when a packet was put into the queue of a device, which may
 //!   be a tap. A macvtap takes packets from the device below it as they are handed up, of which `netif_receive_skb`
@@ -10,6 +10,12 @@
 //! - **A UDP socket**. `netif_receive_skb` tells when a device handed a packet up, and `sk_data_ready`, next on the
 //!   same CPU, into which socket it was put. `sock_recv_length` tells when a thread took a packet out of the socket,
 //!   and not which one: sockets are queues, so that it is the first one there.
+//!
+//! - **A domain of Xen**. `net_dev_queue` tells when a packet was put into the queue of netback. A thread of netback
+//!   then copies all that is there, by grants, into the domain's memory, tells the domain, which may have the CPU from
+//!   then on, and frees the packets. `kfree_skb` or `consume_skb` thus tells which packets were copied, and the thread's
+//!   call of `gnttab_batch_copy` before it, of which a probe tells (`netback_copied`), when. What an interrupt does
+//!   while the thread has the CPU has the thread's number, too, and is told apart by a flag.
 //!
 //! The queue of a socket is known from its first packet in the recording on, and may have had others before it. A
 //! packet is then paired with the take of one that came before it, and its wait is longer than what is told, never
@@ -31,6 +37,8 @@ const PEEK: i64 = 0x2;
 const ERROR_QUEUE: i64 = 0x2000;
 /// The result of a call that found no packet.
 const NONE_THERE: i64 = -11;
+/// Bits of `common_flags` that say that an event is of an interrupt, and not of the thread that it names.
+const INTERRUPT: i64 = 0x08 | 0x10;
 
 /// What a tracepoint of the network says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +62,14 @@ pub enum What {
         thread: i64,
     },
     /// The kernel has no use for the buffer any more; it was dropped if nobody had taken it.
-    Freed { buffer: i64, is_dropped: bool },
+    Freed {
+        buffer: i64,
+        is_dropped: bool,
+        /// The thread that freed it; `None` if an interrupt did.
+        thread: Option<i64>,
+    },
+    /// A thread began to copy packets into the memory of a domain of Xen. Those that it frees next are these.
+    Granted { thread: i64 },
     /// A UDP socket got a packet.
     Ready { socket: i64 },
     /// A thread asked a UDP socket for a packet, and was told its length or an error.
@@ -69,17 +84,26 @@ pub enum What {
 /// The events of the network, as this kernel numbers them and lays them out.
 #[derive(Debug, Clone, Copy)]
 pub struct Network {
-    came: Buffer,
-    came_bytes: Field,
     queued: Buffer,
     queued_bytes: Field,
-    copied: Buffer,
-    copied_bytes: Field,
     dropped: Buffer,
     consumed: Buffer,
     /// The thread that an event is of.
     thread: Field,
+    flags: Field,
+    /// The number of the event that tells of copies by grants.
+    granted: Option<u16>,
+    cards: Option<Cards>,
     sockets: Option<Sockets>,
+}
+
+/// The events that cards of virtual machines need, too.
+#[derive(Debug, Clone, Copy)]
+struct Cards {
+    came: Buffer,
+    came_bytes: Field,
+    copied: Buffer,
+    copied_bytes: Field,
 }
 
 /// An event that names a buffer.
@@ -103,18 +127,16 @@ struct Sockets {
 }
 
 impl Network {
-    /// `None` if the recording has not all events of cards. Those of sockets may be missing: kernels before 6.3 have
-    /// none.
+    /// `None` if the recording has neither all events of cards nor all of netback. Those of sockets may be missing:
+    /// kernels before 6.3 have none.
     ///
     /// # Errors
     ///
     /// A format lacks what is used.
     pub fn new(texts: &[&str]) -> Result<Option<Network>, KvmError> {
         let find = |event| Format::find(texts, event).ok();
-        let (Some(came), Some(queued), Some(copied), Some(dropped), Some(consumed)) = (
-            find("netif_receive_skb"),
+        let (Some(queued), Some(dropped), Some(consumed)) = (
             find("net_dev_queue"),
-            find("skb_copy_datagram_iovec"),
             find("kfree_skb"),
             find("consume_skb"),
         ) else {
@@ -126,6 +148,16 @@ impl Network {
                 address: format.field("skbaddr")?,
             })
         };
+        let cards = match (find("netif_receive_skb"), find("skb_copy_datagram_iovec")) {
+            (Some(came), Some(copied)) => Some(Cards {
+                came: buffer(&came)?,
+                came_bytes: came.field("len")?,
+                copied: buffer(&copied)?,
+                copied_bytes: copied.field("len")?,
+            }),
+            _ => None,
+        };
+        let granted = find("netback_copied").map(|granted| granted.number());
         let sockets = match (find("sk_data_ready"), find("sock_recv_length")) {
             (Some(ready), Some(asked)) => Some(Sockets {
                 ready: ready.number()?,
@@ -139,16 +171,18 @@ impl Network {
             }),
             _ => None,
         };
+        if cards.is_none() && granted.is_none() {
+            return Ok(None);
+        }
         Ok(Some(Network {
-            came: buffer(&came)?,
-            came_bytes: came.field("len")?,
             queued: buffer(&queued)?,
             queued_bytes: queued.field("len")?,
-            copied: buffer(&copied)?,
-            copied_bytes: copied.field("len")?,
             dropped: buffer(&dropped)?,
             consumed: buffer(&consumed)?,
-            thread: copied.field("common_pid")?,
+            thread: queued.field("common_pid")?,
+            flags: queued.field("common_flags")?,
+            granted: granted.transpose()?,
+            cards,
             sockets,
         }))
     }
@@ -169,21 +203,15 @@ impl Network {
             let short = || format!("event {number} has {} bytes", event.len());
             field.of(event).ok_or_else(short)
         };
-        let what = if number == self.came.number {
-            What::Came {
-                buffer: value(self.came.address)?,
-                bytes: value(self.came_bytes)?,
-            }
-        } else if number == self.queued.number {
+        // What an interrupt does is not of the thread that it came to.
+        let own_thread = || {
+            let is_own = value(self.flags)? & INTERRUPT == 0;
+            Ok::<_, String>(is_own.then_some(value(self.thread)?))
+        };
+        let what = if number == self.queued.number {
             What::Queued {
                 buffer: value(self.queued.address)?,
                 bytes: value(self.queued_bytes)?,
-            }
-        } else if number == self.copied.number {
-            What::Copied {
-                buffer: value(self.copied.address)?,
-                bytes: value(self.copied_bytes)?,
-                thread: value(self.thread)?,
             }
         } else if let Some(freed) = [self.dropped, self.consumed]
             .into_iter()
@@ -192,6 +220,23 @@ impl Network {
             What::Freed {
                 buffer: value(freed.address)?,
                 is_dropped: number == self.dropped.number,
+                thread: own_thread()?,
+            }
+        } else if self.granted == Some(number) {
+            match own_thread()? {
+                Some(thread) => What::Granted { thread },
+                None => return Ok(None),
+            }
+        } else if let Some(cards) = self.cards.filter(|cards| cards.came.number == number) {
+            What::Came {
+                buffer: value(cards.came.address)?,
+                bytes: value(cards.came_bytes)?,
+            }
+        } else if let Some(cards) = self.cards.filter(|cards| cards.copied.number == number) {
+            What::Copied {
+                buffer: value(cards.copied.address)?,
+                bytes: value(cards.copied_bytes)?,
+                thread: value(self.thread)?,
             }
         } else if let Some(sockets) = &self.sockets {
             if number == sockets.ready && value(sockets.ready_protocol)? == UDP {
@@ -259,6 +304,8 @@ pub struct Pairing {
     for_sockets: HashMap<i64, i64>,
     /// The buffer of the packet that a device handed up last and that is in no socket, and when, by CPU.
     handed_up: HashMap<u16, (i64, i64)>,
+    /// When threads last copied packets into the memory of domains of Xen, by thread.
+    granted: HashMap<i64, i64>,
 }
 
 impl Pairing {
@@ -289,8 +336,27 @@ impl Pairing {
                     taken_ns: time_ns,
                 });
             }
-            What::Freed { buffer, is_dropped } => {
-                self.of_cards.remove(&buffer);
+            What::Granted { thread } => {
+                self.granted.insert(thread, time_ns);
+            }
+            What::Freed {
+                buffer,
+                is_dropped,
+                thread,
+            } => {
+                let came = self.of_cards.remove(&buffer);
+                if let Some((came_ns, _)) = came
+                    && let Some(thread) = thread
+                    && let Some(&taken_ns) = self.granted.get(&thread)
+                    && taken_ns >= came_ns
+                {
+                    return Some(Taken {
+                        source: Source::Cards(thread),
+                        thread,
+                        came_ns,
+                        taken_ns,
+                    });
+                }
                 // Older kernels free what a thread takes out of a socket before they say that it does.
                 if is_dropped {
                     self.for_sockets.remove(&buffer);

@@ -51,7 +51,11 @@ const fn copied(buffer: i64, bytes: i64) -> What {
 }
 
 const fn freed(buffer: i64, is_dropped: bool) -> What {
-    What::Freed { buffer, is_dropped }
+    What::Freed {
+        buffer,
+        is_dropped,
+        thread: None,
+    }
 }
 
 const fn ready(socket: i64) -> What {
