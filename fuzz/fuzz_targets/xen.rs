@@ -41,6 +41,7 @@ static METADATA: LazyLock<Metadata> = LazyLock::new(|| {
         cpus: 2,
         domains: vec![domain("control", 1, vec![task]), domain("batch", 2, vec![])],
         calls: None,
+        programs_in: None,
     }
 });
 

@@ -73,6 +73,10 @@ class Metadata(TypedDict):
     """In the order of the host file."""
     calls: NotRequired[CallsMetadata]
     """The calls; a trace with them tells of late and lost packets."""
+    programs_in: NotRequired[int]
+    """The domain in which the programs beside the domains run, by its place: their CPUs are its
+    VCPUs, which records number behind the physical ones. Where it is not there, these programs run
+    on the physical CPUs."""
 
 
 class Occupancy(TypedDict):

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::dump::{MAGIC, VERSION};
-use laxity_replay::Jobs;
+use laxity_replay::{Clock, Jobs};
 use laxity_trace::{DomainMetadata, Exit, Kind, Metadata, NONE, TaskMetadata};
 use proptest::prelude::*;
 
@@ -45,6 +45,7 @@ fn metadata() -> Metadata {
         cpus: 1,
         domains: vec![domain("control", vec![task]), domain("batch", vec![])],
         calls: None,
+        programs_in: None,
     }
 }
 
@@ -86,7 +87,7 @@ impl Dump {
     }
 
     fn switch(&mut self, time_ns: i64, before: i32, state: i64, after: i32) {
-        let mut data = [0; 28];
+        let mut data = [0; 48];
         data[..2].copy_from_slice(&310_u16.to_le_bytes());
         data[8..12].copy_from_slice(&before.to_le_bytes());
         data[16..24].copy_from_slice(&state.to_le_bytes());
@@ -441,6 +442,47 @@ fn what_is_wrong_is_said() {
     assert!(run(&[vec![1]]).contains("2 domains, and the threads of 1"));
     assert!(run(&[vec![1], vec![1]]).contains("also belongs to another VCPU"));
     assert!(run(&[vec![1, 2], vec![3]]).contains("has 1 VCPUs and 2 threads"));
+}
+
+/// A dump is a recording, too; where it does not tell the rate of the TSC, by a clock that somebody else knows.
+#[test]
+fn a_dump_is_a_recording_by_any_clock() {
+    let mut bytes = usual().bytes();
+    let threads = [vec![CONTROL], vec![BATCH]];
+    let mut metadata = metadata();
+    metadata.domains[0].tasks.clear();
+    let with = |bytes: &[u8], clock: Option<Clock>, start_ns| {
+        let recording = Recording::open(bytes).expect("the dump is whole");
+        let recording = match clock {
+            Some(clock) => recording.by(clock),
+            None => recording,
+        };
+        let (records, _, guessed) = recording
+            .import_from(start_ns, &metadata, &threads)
+            .expect("the dump is whole");
+        assert_eq!(guessed, 0);
+        records
+    };
+    let expected = with(&bytes, None, START_NS);
+    assert!(expected.len() > 5);
+    bytes[16..24].fill(0);
+    assert!(
+        import_bytes(&bytes)
+            .expect_err("no rate")
+            .to_string()
+            .contains("rate of the TSC")
+    );
+    let cycles = Recording::open(&bytes).expect("the dump is whole");
+    let from_cycles = (START_NS - MS / 2) * KHZ as i64 / MS;
+    assert_eq!(cycles.survey().from_ns, from_cycles);
+    // By the clock of the run.
+    let clock = Clock {
+        cycles_start: START_NS as u64 * KHZ / MS as u64,
+        start_ns: 0,
+        cycles: KHZ.into(),
+        duration_ns: MS.into(),
+    };
+    assert_eq!(with(&bytes, Some(clock), 0), expected);
 }
 
 /// The beginning of a file of trace-cmd, up to what its version has behind it.

@@ -76,7 +76,7 @@ pub fn seen(metadata: &Metadata, records: &[Record]) -> Vec<Vec<Seen>> {
     };
     let mut states: Vec<Vec<State>> = sizes().map(|vcpus| vec![asleep; vcpus]).collect();
     // For each CPU, who runs, and until when its last decision takes.
-    let mut cpus: Vec<(Option<(usize, usize)>, i64)> = vec![(None, 0); metadata.cpus as usize];
+    let mut cpus: Vec<(Option<(usize, usize)>, i64)> = vec![(None, 0); metadata.lanes() as usize];
     for record in records {
         let now_ns = record.time_ns;
         if record.kind == Kind::Schedule {

@@ -1,11 +1,12 @@
 //! Late packets of a host whose kernel is traced: their causes are those that a second look finds, which asks at each
-//! nanosecond where the thread was that handled the packet.
+//! nanosecond where the thread was that handled the packet; also where that is a thread within a domain.
 
 use laxity_replay::{
-    Decision, Delivery, Event, Jobs, Replay, Vcpus, Way, What, Who, with_deliveries, with_packets,
+    Decision, Delivery, Event, Jobs, Replay, Vcpus, Way, What, Who, in_layers, with_deliveries,
+    with_packets, with_threads,
 };
 use laxity_trace::{
-    CallsMetadata, DomainMetadata, Metadata, NONE, Place, Reader, Record, Sink as _, Writer,
+    CallsMetadata, DomainMetadata, Kind, Metadata, NONE, Place, Reader, Record, Sink as _, Writer,
 };
 use laxity_why::{Account, Cause, Fate, Packet, Question, Rule, Watch, why};
 use proptest::prelude::*;
@@ -48,6 +49,7 @@ fn metadata(duration_ns: i64) -> Metadata {
         duration_ns,
         cpus: CPUS as u32,
         domains: DOMAINS.map(domain).into(),
+        programs_in: None,
         calls: Some(CallsMetadata {
             delay_ns: LIMIT_NS,
             answer_waits_ns: Vec::new(),
@@ -66,25 +68,25 @@ enum State {
 
 /// State of all threads at one instant.
 #[derive(Clone, Copy)]
-struct Moment {
+struct Moment<const N: usize> {
     on_cpu: [Who; CPUS],
-    state: [State; VCPUS],
-    queue: [Option<usize>; VCPUS],
+    state: [State; N],
+    queue: [Option<usize>; N],
 }
 
-/// The host from one event to the next, and at each ns of the past.
-struct Host {
-    now: Moment,
-    past: Vec<Moment>,
+/// A host with so many threads, from one event to the next, and at each ns of the past.
+struct Host<const N: usize> {
+    now: Moment<N>,
+    past: Vec<Moment<N>>,
     events: Vec<Event>,
 }
 
-impl Host {
-    fn new() -> Host {
+impl<const N: usize> Host<N> {
+    fn new() -> Host<N> {
         let now = Moment {
             on_cpu: [Who::Idle; CPUS],
-            state: [State::Blocked; VCPUS],
-            queue: [None; VCPUS],
+            state: [State::Blocked; N],
+            queue: [None; N],
         };
         Host {
             now,
@@ -112,7 +114,11 @@ impl Host {
 
     fn step(&mut self, (ns, cpu, whom, how): Step) {
         self.pass(ns % 16);
-        let (cpu, vcpu) = (usize::from(cpu) % CPUS, usize::from(whom) % VCPUS);
+        self.act(cpu, whom, how);
+    }
+
+    fn act(&mut self, cpu: u8, whom: u8, how: u8) {
+        let (cpu, vcpu) = (usize::from(cpu) % CPUS, usize::from(whom) % N);
         if how % 3 == 0 {
             if self.now.state[vcpu] == State::Blocked {
                 self.now.state[vcpu] = State::Waits;
@@ -178,7 +184,12 @@ fn add(causes: &mut Causes, (cause, at, who, rule): Reason, ns: i64) {
 type Reason = (Cause, Option<(u16, u16)>, Option<(u16, u16)>, Option<Rule>);
 
 /// Adds why a VCPU did not have a packet from one time to another, a nanosecond at a time; returns how long it ran.
-fn waited(host: &Host, vcpu: (u16, u16), (from_ns, to_ns): (i64, i64), causes: &mut Causes) -> i64 {
+fn waited(
+    host: &Host<VCPUS>,
+    vcpu: (u16, u16),
+    (from_ns, to_ns): (i64, i64),
+    causes: &mut Causes,
+) -> i64 {
     let place = (0..VCPUS)
         .find(|&place| name(place) == vcpu)
         .expect("it is a VCPU");
@@ -213,7 +224,7 @@ fn waited(host: &Host, vcpu: (u16, u16), (from_ns, to_ns): (i64, i64), causes: &
 }
 
 /// The causes of a packet.
-fn looked_at(host: &Host, way: &Way) -> Causes {
+fn looked_at(host: &Host<VCPUS>, way: &Way) -> Causes {
     let mut causes = Causes::new();
     let on_wires_ns = way.arrived_ns - way.sent_ns + way.heard_ns - way.left_ns;
     add(&mut causes, (Cause::Link, None, None, None), on_wires_ns);
@@ -226,7 +237,7 @@ fn looked_at(host: &Host, way: &Way) -> Causes {
 }
 
 /// The causes of a packet that the kernel saw.
-fn looked_at_places(host: &Host, delivery: &Delivery) -> Causes {
+fn looked_at_places(host: &Host<VCPUS>, delivery: &Delivery) -> Causes {
     let mut causes = Causes::new();
     let ends = delivery.places[1..].iter().map(|place| place.2);
     let places = delivery.places.iter().zip(ends.chain([delivery.end_ns]));
@@ -255,8 +266,8 @@ fn found(packet: &Packet) -> Causes {
     causes
 }
 
-fn replayed(metadata: &Metadata, host: &Host) -> (Vcpus, Vec<Record>) {
-    let completions_ns = vec![Vec::new(); DOMAINS.len()];
+fn replayed<const N: usize>(metadata: &Metadata, host: &Host<N>) -> (Vcpus, Vec<Record>) {
+    let completions_ns = vec![Vec::new(); metadata.domains.len()];
     let jobs = Jobs {
         metadata,
         completions_ns: &completions_ns,
@@ -304,7 +315,7 @@ proptest! {
         steps in prop::collection::vec(any::<Step>(), 1..400),
         drawn in prop::collection::vec(any::<Drawn>(), 1..20),
     ) {
-        let mut host = Host::new();
+        let mut host = Host::<VCPUS>::new();
         steps.into_iter().for_each(|step| host.step(step));
         // The last packet may be heard after all events.
         host.pass(255);
@@ -356,7 +367,7 @@ proptest! {
         steps in prop::collection::vec(any::<Step>(), 1..400),
         drawn in prop::collection::vec(any::<(u16, u8, u8, u8, u8, bool)>(), 1..20),
     ) {
-        let mut host = Host::new();
+        let mut host = Host::<VCPUS>::new();
         steps.into_iter().for_each(|step| host.step(step));
         host.pass(255);
         let duration_ns = host.past.len() as i64;
@@ -400,6 +411,199 @@ proptest! {
             prop_assert_eq!(packet.fate, fate);
         }
     }
+}
+
+/// A host whose dom0 has threads of its own, as the VCPUs and the threads of `INSIDE` and `OUTSIDE` are named.
+fn layered(duration_ns: i64) -> Metadata {
+    let mut metadata = metadata(duration_ns);
+    let named = [
+        ("dom0", 2),
+        ("guest", 1),
+        ("(load, real-time)", 2),
+        ("(netback)", 1),
+    ];
+    metadata.domains = (named.into_iter())
+        .map(|(name, vcpus)| DomainMetadata {
+            name: name.into(),
+            vcpus,
+            real_time: name.contains("real-time"),
+            ..metadata.domains[0].clone()
+        })
+        .collect();
+    // A policy without turns, so that those of threads are told by the threads' kernel.
+    metadata.policy = "deferrable".into();
+    metadata.programs_in = Some(0);
+    metadata
+}
+
+/// The domains of the host, and those of dom0's programs, whose CPUs are its VCPUs.
+fn halves(whole: &Metadata) -> [Metadata; 2] {
+    let half = |domains: &[DomainMetadata]| Metadata {
+        domains: domains.into(),
+        programs_in: None,
+        ..whole.clone()
+    };
+    [half(&whole.domains[..2]), half(&whole.domains[2..])]
+}
+
+const OUTSIDE: [(u16, u16); 3] = [(0, 0), (0, 1), (1, 0)];
+const INSIDE: [(u16, u16); 3] = [(2, 0), (2, 1), (3, 0)];
+const LOAD: u16 = 2;
+
+/// The causes of a packet for which threads of dom0 were to work.
+fn looked_at_layers(host: &Host<3>, kernel: &Host<3>, delivery: &Delivery) -> Causes {
+    let mut causes = Causes::new();
+    let place = |names: [(u16, u16); 3], who| names.iter().position(|&name| name == who);
+    let outside = |causes: &mut Causes, vcpu: usize, time_ns: i64| {
+        let Moment {
+            on_cpu,
+            state,
+            queue,
+        } = host.past[time_ns as usize];
+        let at = Some(OUTSIDE[vcpu]);
+        let reason = match (state[vcpu], queue[vcpu].map(|cpu| on_cpu[cpu])) {
+            (State::Runs, _) => (Cause::Queue, at, at, None),
+            (State::Blocked, _) => (Cause::Blocked, at, None, None),
+            (State::Waits, Some(Who::Vcpu(other))) => {
+                let other = OUTSIDE[other as usize];
+                (Cause::Cpu, at, Some(other), Some(Rule::Order))
+            }
+            (State::Waits, _) => (Cause::Idle, at, None, None),
+        };
+        add(causes, reason, 1);
+    };
+    let ends = delivery.places[1..].iter().map(|place| place.2);
+    let places = delivery.places.iter().zip(ends.chain([delivery.end_ns]));
+    for (&(_, who, from_ns), to_ns) in places {
+        let Some(thread) = place(INSIDE, who) else {
+            let vcpu = place(OUTSIDE, who).expect("it is a VCPU");
+            (from_ns..to_ns).for_each(|time_ns| outside(&mut causes, vcpu, time_ns));
+            continue;
+        };
+        for time_ns in from_ns..to_ns {
+            let Moment {
+                on_cpu,
+                state,
+                queue,
+            } = kernel.past[time_ns as usize];
+            // Before it is known where it is, it is where it is seen first.
+            let home = kernel.past[time_ns as usize..]
+                .iter()
+                .find_map(|moment| moment.queue[thread]);
+            if let Some(vcpu) = home
+                && host.past[time_ns as usize].state[vcpu] == State::Waits
+            {
+                outside(&mut causes, vcpu, time_ns);
+                continue;
+            }
+            let at = Some(who);
+            let reason = match (state[thread], queue[thread].map(|vcpu| on_cpu[vcpu])) {
+                (State::Runs, _) => (Cause::Queue, at, at, None),
+                (State::Blocked, _) => (Cause::Blocked, at, None, None),
+                (State::Waits, Some(Who::Vcpu(other))) => {
+                    let (program, _) = INSIDE[other as usize];
+                    let comes_first = program == LOAD && who.0 != LOAD;
+                    let rule = if comes_first { Rule::Order } else { Rule::Turn };
+                    (Cause::Cpu, at, Some((program, 0)), Some(rule))
+                }
+                (State::Waits, _) => (Cause::Idle, at, None, None),
+            };
+            add(&mut causes, reason, 1);
+        }
+    }
+    causes
+}
+
+proptest! {
+    #[test]
+    fn causes_in_two_layers_are_those_of_each_nanosecond(
+        steps in prop::collection::vec(any::<(bool, Step)>(), 1..600),
+        drawn in prop::collection::vec(any::<(u16, u8, u8, u8)>(), 1..20),
+    ) {
+        let (mut host, mut kernel) = (Host::<3>::new(), Host::<3>::new());
+        for (is_inside, (ns, cpu, whom, how)) in steps {
+            host.pass(ns % 16);
+            kernel.pass(ns % 16);
+            if !is_inside {
+                host.act(cpu, whom, how);
+            } else if host.now.state[usize::from(cpu) % CPUS] == State::Runs {
+                kernel.act(cpu, whom, how);
+            }
+        }
+        host.pass(255);
+        kernel.pass(255);
+        let duration_ns = host.past.len() as i64;
+        let metadata = layered(duration_ns);
+        let deliveries: Vec<Delivery> = (0..).zip(drawn).map(|(number, drawn)| {
+            let (since, first, second, thread) = drawn;
+            let since_ns = i64::from(since) % duration_ns;
+            let taken_ns = (since_ns + i64::from(first)).min(duration_ns);
+            let end_ns = (taken_ns + i64::from(second)).min(duration_ns);
+            let thread = INSIDE[usize::from(thread) % INSIDE.len()];
+            Delivery {
+                domain: 1,
+                stream: 0,
+                number,
+                places: vec![(Place::ToGuest, thread, since_ns), (Place::Socket, (1, 0), taken_ns)],
+                end_ns,
+                is_unfinished: false,
+            }
+        }).collect();
+        let [of_host, of_programs] = halves(&metadata);
+        let (_, outside) = replayed(&of_host, &host);
+        let (_, inside) = replayed(&of_programs, &kernel);
+        let records = with_threads(&metadata, outside, inside).expect("the clocks are one");
+        let divided = in_layers(&metadata, &records, deliveries.clone()).expect("they are programs");
+        let vcpus = Vcpus::new(&metadata).expect("the metadata is valid");
+        let records = with_deliveries(&vcpus, duration_ns, records, &divided)
+            .expect("they are of the run");
+        let packets = explained(&metadata, &written(&metadata, &records));
+        prop_assert_eq!(packets.len(), deliveries.len());
+        for delivery in &deliveries {
+            let packet = &packets[&(0, delivery.number)];
+            let times = (packet.sent_ns, packet.end_ns);
+            prop_assert_eq!(times, (delivery.since_ns(), delivery.end_ns));
+            prop_assert_eq!(found(packet), looked_at_layers(&host, &kernel, delivery));
+        }
+    }
+}
+
+/// A thread that comes to a VCPU which has no CPU is of another time.
+#[test]
+fn clocks_that_differ_are_refused() {
+    let metadata = layered(10_000_000);
+    let record = |time_ns, kind, domain, vcpu, cpu| Record {
+        time_ns,
+        argument: 0,
+        cpu,
+        domain,
+        vcpu,
+        kind,
+    };
+    let outside = [
+        record(1_000_000, Kind::Wake, 0, 1, NONE),
+        record(1_000_000, Kind::Run, 0, 1, 0),
+        record(3_000_000, Kind::Stop, 0, 1, 0),
+    ];
+    let came = |time_ns, vcpu| {
+        let inside = vec![record(time_ns, Kind::Run, 1, 0, vcpu)];
+        with_threads(&metadata, outside.into(), inside)
+    };
+    // In the order of time, with dom0's VCPU 1 as the fourth CPU, behind two physical ones.
+    let records = came(2_000_000, 1).expect("it has the CPU then");
+    let netback = record(2_000_000, Kind::Run, 3, 0, 3);
+    assert_eq!(records, [outside[0], outside[1], netback, outside[2]]);
+    assert!(came(950_000, 1).is_ok() && came(3_050_000, 1).is_ok());
+    for (time_ns, vcpu) in [(850_000, 1), (3_150_000, 1), (2_000_000, 0)] {
+        let error = came(time_ns, vcpu).expect_err("it has none");
+        assert!(error.to_string().contains("clocks differ"), "{error}");
+    }
+    let flat = Metadata {
+        programs_in: None,
+        ..metadata
+    };
+    assert!(with_threads(&flat, Vec::new(), Vec::new()).is_err());
+    assert!(in_layers(&flat, &[], Vec::new()).is_err());
 }
 
 #[test]

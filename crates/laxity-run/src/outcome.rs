@@ -64,6 +64,7 @@ pub fn metadata(host: &Host, substrate: &str) -> Metadata {
                     .collect(),
             })
             .collect(),
+        programs_in: None,
         calls: (host.calls.as_ref()).map(|calls| CallsMetadata {
             delay_ns: calls.acceptance.delay_ns,
             answer_waits_ns: match calls.registrations {

@@ -313,7 +313,8 @@ struct Run {
 impl Run {
     fn read<R: Read>(reader: Reader<R>) -> Result<Run, TraceError> {
         let end_ns = reader.metadata().duration_ns;
-        let mut lanes = vec![Lane::new(end_ns); reader.metadata().cpus as usize];
+        let cpus = reader.metadata().cpus;
+        let mut lanes = vec![Lane::new(end_ns); cpus as usize];
         let domains = of_host(reader.metadata()).len();
         let mut jobs = BTreeMap::new();
         for record in reader {
@@ -322,6 +323,8 @@ impl Run {
                 break;
             }
             match record.kind {
+                // What runs on a VCPU is no matter of the host.
+                Kind::Run | Kind::Stop if u32::from(record.cpu) >= cpus => {}
                 Kind::Run => {
                     let is_of_host = usize::from(record.domain) < domains;
                     let who = is_of_host.then_some((record.domain, record.vcpu));
@@ -697,6 +700,18 @@ mod tests {
             let found = agreement(sample::reader(a), sample::reader(b)).expect("one host");
             assert_eq!((found.same_ratio, found.domains.len()), (1.0, 2));
         }
+        // Nor is what runs within a domain, on a VCPU of it.
+        let inside = Metadata {
+            programs_in: Some(0),
+            ..with_sshd
+        };
+        let on_vcpu = beside.map(|record| Record {
+            cpu: metadata.cpus as u16,
+            ..record
+        });
+        let within = sample::file(&inside, &[own, on_vcpu].concat());
+        let found = agreement(sample::reader(&bare), sample::reader(&within)).expect("one host");
+        assert_eq!((found.same_ratio, found.domains.len()), (1.0, 2));
     }
 
     #[test]

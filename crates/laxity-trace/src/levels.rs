@@ -132,7 +132,7 @@ impl<'a> Encoder<'a> {
             first: Vec::new(),
             vcpu_of_task: Vec::new(),
             cpu_of_vcpu: Vec::new(),
-            running: vec![None; metadata.cpus as usize],
+            running: vec![None; metadata.lanes() as usize],
             left: Vec::new(),
             deadlines: Deadlines::default(),
             budgets: Vec::new(),

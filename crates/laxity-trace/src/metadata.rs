@@ -30,6 +30,10 @@ pub struct Metadata {
     /// The calls; a trace with them tells of late and lost packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls: Option<CallsMetadata>,
+    /// The domain in which the programs beside the domains run, by its place: their CPUs are its VCPUs, which records
+    /// number behind the physical ones. Where it is not there, these programs run on the physical CPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub programs_in: Option<u16>,
 }
 
 /// The calls of the run.
@@ -117,6 +121,17 @@ impl Metadata {
         if vcpus > VCPUS_MAX {
             return Err(format!("{vcpus} VCPUs; a trace has at most {VCPUS_MAX}"));
         }
+        if let Some(domain) = self.programs_in
+            && (self.domains.get(usize::from(domain))).is_none_or(DomainMetadata::is_beside)
+        {
+            return Err(format!("programs in domain {domain}, which is none"));
+        }
+        if self.lanes() > u32::from(NONE) {
+            return Err(format!(
+                "{} CPUs with those of programs; a trace has at most {NONE}",
+                self.lanes()
+            ));
+        }
         let mut sizes = Vec::with_capacity(self.domains.len());
         for domain in &self.domains {
             let vcpus = u16::try_from(domain.vcpus).map_err(|_| {
@@ -138,6 +153,16 @@ impl Metadata {
             sizes.push((vcpus, tasks));
         }
         Ok(sizes)
+    }
+
+    /// The number of CPUs that records name: the physical ones, and behind them the VCPUs of the domain in which
+    /// programs run.
+    pub fn lanes(&self) -> u32 {
+        let inside = self
+            .programs_in
+            .and_then(|domain| self.domains.get(usize::from(domain)));
+        self.cpus
+            .saturating_add(inside.map_or(0, |domain| domain.vcpus))
     }
 
     /// All names, and what else terminals are shown.

@@ -64,7 +64,7 @@ pub struct Causes {
 /// The trace is damaged.
 pub fn needs<R: Read>(reader: Reader<R>) -> Result<Needs, TraceError> {
     let metadata = reader.metadata();
-    let mut cpus = vec![Cpu::default(); metadata.cpus as usize];
+    let mut cpus = vec![Cpu::default(); metadata.lanes() as usize];
     let mut vcpus: Vec<Vec<Vcpu>> = Vec::with_capacity(metadata.domains.len());
     for domain in &metadata.domains {
         vcpus.push(vec![Vcpu::default(); domain.vcpus as usize]);

@@ -267,6 +267,13 @@ impl<'a, W: Write> Exporter<'a, W> {
             let uuid = child(packets, parent, &mut rank, format!("CPU {cpu}"), None)?;
             cpus.push(CpuTrack { uuid, open: false });
         }
+        if let Some(domain) = metadata.programs_in {
+            for vcpu in 0..metadata.lanes() - metadata.cpus {
+                let name = format!("in {}", metadata.vcpu_name(domain, vcpu as u16));
+                let uuid = child(packets, parent, &mut rank, name, None)?;
+                cpus.push(CpuTrack { uuid, open: false });
+            }
+        }
         let mut domains = Vec::new();
         for (index, domain) in metadata.domains.iter().enumerate() {
             let parent = group(packets, &domain.name)?;

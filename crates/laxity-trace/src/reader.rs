@@ -15,6 +15,8 @@ pub struct Reader<R> {
     metadata: Metadata,
     /// Number of VCPUs and of tasks, by domain: `metadata` in the form in which each record asks.
     sizes: Vec<(u16, u32)>,
+    /// The number of CPUs that records may name.
+    lanes: u32,
     chunk: Vec<u8>,
     /// Place of the next record in `chunk`.
     position: usize,
@@ -66,6 +68,7 @@ impl<R: Read> Reader<R> {
             .map_err(|reason| TraceError::Metadata { reason })?;
         Ok(Reader {
             input,
+            lanes: metadata.lanes(),
             metadata,
             sizes,
             chunk: Vec::with_capacity(CHUNK_BYTES),
@@ -136,7 +139,7 @@ impl<R: Read> Reader<R> {
             })
         };
         let needs_cpu = matches!(record.kind, Kind::Run | Kind::Stop | Kind::Schedule);
-        if u32::from(record.cpu) >= self.metadata.cpus && (needs_cpu || record.cpu != NONE) {
+        if u32::from(record.cpu) >= self.lanes && (needs_cpu || record.cpu != NONE) {
             return unknown("CPU", record.cpu.into());
         }
         if record.kind == Kind::Schedule && record.domain == NONE && record.vcpu == NONE {
@@ -313,6 +316,47 @@ mod tests {
         );
     }
 
+    /// Where programs run in a domain, its VCPUs are CPUs behind the physical ones; nobody else has further ones.
+    #[test]
+    fn the_cpus_of_programs_are_vcpus() {
+        let inside = Metadata {
+            programs_in: Some(1),
+            ..sample::metadata()
+        };
+        let cpus = |metadata: &Metadata| {
+            let runs_on = |cpu: &u16| {
+                let run = Record {
+                    time_ns: 0,
+                    argument: 0,
+                    cpu: *cpu,
+                    domain: 0,
+                    vcpu: 0,
+                    kind: Kind::Run,
+                };
+                let file = sample::file(metadata, &[run]);
+                let reader = || Reader::new(&file[..]).expect("the header is right");
+                let is_read = reader().all(|record| record.is_ok());
+                if is_read {
+                    let name = format!("in {}", metadata.vcpu_name(1, 0));
+                    let mut shown = Vec::new();
+                    crate::perfetto::write(reader(), &mut shown).expect("a Vec takes everything");
+                    let is_named = shown
+                        .windows(name.len())
+                        .any(|part| part == name.as_bytes());
+                    assert_eq!(is_named, metadata.programs_in.is_some());
+                    crate::timeline(reader(), 0, 1).expect("the trace is right");
+                    crate::needs(reader()).expect("the trace is right");
+                    crate::levels(reader(), 10).expect("the trace is right");
+                }
+                is_read
+            };
+            (0..8).take_while(runs_on).count() as u32
+        };
+        let bare = sample::metadata();
+        assert_eq!(cpus(&bare), bare.cpus);
+        assert_eq!(cpus(&inside), bare.cpus + bare.domains[1].vcpus);
+    }
+
     #[test]
     fn metadata_that_records_cannot_speak_of_is_refused() {
         let of = |change: fn(&mut Metadata)| {
@@ -326,6 +370,17 @@ mod tests {
             of(|metadata| metadata.domains[0].tasks[0].vcpu = 1).contains("is on VCPU 1, of 1")
         );
         assert!(of(|metadata| metadata.duration_ns = -1).contains("-1 ns"));
+        assert!(of(|metadata| metadata.programs_in = Some(2)).contains("domain 2, which is none"));
+        let in_itself = |metadata: &mut Metadata| {
+            metadata.domains[1].name = "(sshd)".into();
+            metadata.programs_in = Some(1);
+        };
+        assert!(of(in_itself).contains("domain 1, which is none"));
+        let crowded = |metadata: &mut Metadata| {
+            metadata.cpus = 65_535;
+            metadata.programs_in = Some(1);
+        };
+        assert!(of(crowded).contains("with those of programs; a trace has at most 65535"));
         for refusal in [
             of(|metadata| metadata.substrate = "a\u{1b}]0;title\u{7}".into()),
             of(|metadata| metadata.policy = "a\nb".into()),
@@ -350,7 +405,7 @@ mod tests {
             substrate in NAME, policy in NAME, seed: u64, duration_ns in 0i64.., cpus in 1u32..65_536,
             domains in prop::collection::vec(any_domain(), 1..4),
         ) -> Metadata {
-            Metadata { substrate, policy, seed, duration_ns, cpus, domains, calls: None }
+            Metadata { substrate, policy, seed, duration_ns, cpus, domains, calls: None, programs_in: None }
         }
     }
 

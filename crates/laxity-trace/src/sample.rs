@@ -35,6 +35,7 @@ pub(crate) fn metadata() -> Metadata {
             domain("batch", 5 * MS, vec![]),
         ],
         calls: None,
+        programs_in: None,
     }
 }
 

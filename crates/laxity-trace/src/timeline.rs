@@ -109,7 +109,7 @@ pub fn timeline<R: Read>(
         let line = BudgetLine::new(initial_ns, has_credits, from_ns);
         budgets.push(vec![line; domain.vcpus as usize]);
     }
-    let mut running: Vec<Option<Occupancy>> = vec![None; metadata.cpus as usize];
+    let mut running: Vec<Option<Occupancy>> = vec![None; metadata.lanes() as usize];
     let mut occupancy = Vec::new();
     let mut leave = |running: &mut Option<Occupancy>, time_ns: i64| {
         if let Some(ran) = running.take() {

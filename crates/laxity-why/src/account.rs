@@ -68,6 +68,8 @@ struct Vcpu {
     culprit: Who,
     /// Whether it has priority over all VCPUs that are not real-time.
     is_real_time: bool,
+    /// Whether it is a thread within a domain, whose kernel schedules it by rules of its own.
+    is_inside: bool,
     /// The CPU on which it runs, or [`NONE`].
     cpu: u16,
     /// The CPU in whose queue it is, or [`NONE`] before that is known.
@@ -161,7 +163,7 @@ impl<'a> Account<'a> {
                 policy,
                 Some(Policy::Sporadic | Policy::Lending | Policy::GlobalSporadic)
             ),
-            cpus: (0..metadata.cpus).map(|_| Cpu::default()).collect(),
+            cpus: (0..metadata.lanes()).map(|_| Cpu::default()).collect(),
             vcpus: Vec::new(),
             tasks: Vec::new(),
             first: Vec::new(),
@@ -173,7 +175,9 @@ impl<'a> Account<'a> {
             packet: None,
         };
         // On one CPU it is known where every VCPU waits.
-        let home = if metadata.cpus == 1 { 0 } else { NONE };
+        let only = |first, count| if count == 1 { first } else { NONE };
+        let outside = only(0, metadata.cpus);
+        let inside = only(metadata.cpus as u16, metadata.lanes() - metadata.cpus);
         for (index, domain) in metadata.domains.iter().enumerate() {
             let (first_vcpu, first_task) = (account.vcpus.len(), account.tasks.len());
             account.first.push((first_vcpu as u32, first_task as u32));
@@ -188,6 +192,8 @@ impl<'a> Account<'a> {
                     used: (0, 0),
                 });
             }
+            let is_inside = metadata.programs_in.is_some() && domain.is_beside();
+            let home = if is_inside { inside } else { outside };
             for number in 0..domain.vcpus {
                 let vcpu = (first_vcpu as u32) + number;
                 let mut tasks: Vec<u32> = (first_task as u32..account.tasks.len() as u32)
@@ -201,6 +207,7 @@ impl<'a> Account<'a> {
                 }
                 let mut vcpu = Vcpu::new(index as u16, number as u16, home, tasks);
                 vcpu.is_real_time = domain.real_time;
+                vcpu.is_inside = is_inside;
                 if domain.is_beside() {
                     // Nobody knows a program's threads by their numbers.
                     vcpu.culprit = Who::Vcpu(index as u16, 0);
@@ -650,7 +657,7 @@ impl<'a> Account<'a> {
         match () {
             () if running.back_to_back => Rule::BackToBack,
             () if running.is_real_time && !waiting.is_real_time => Rule::Order,
-            () if !self.has_classes => Rule::Order,
+            () if !self.has_classes && !running.is_inside => Rule::Order,
             () if running.class == BOOST => Rule::Boost,
             () if running.class < waiting.class => Rule::Credits,
             () => Rule::Turn,
@@ -665,6 +672,7 @@ impl Vcpu {
             number,
             culprit: Who::Vcpu(domain, number),
             is_real_time: false,
+            is_inside: false,
             cpu: NONE,
             home,
             blocked: true,

@@ -601,6 +601,7 @@ mod tests {
                 }],
             }],
             calls: None,
+            programs_in: None,
         };
         let question = Question {
             worst: Some(most),

@@ -52,6 +52,7 @@ fn metadata(cpus: u32) -> Metadata {
         cpus,
         domains: vec![domain("control", 1, vec![task]), domain("batch", 2, vec![])],
         calls: None,
+        programs_in: None,
     }
 }
 

@@ -134,6 +134,8 @@ def run_of(host: Resolved, raw: Path, trace: Path) -> Run:
     expected["domains"] += [each for each in metadata["domains"][own:] if tracefile.is_beside(each)]
     if "calls" not in expected and "calls" in metadata:
         expected["calls"] = metadata["calls"]
+    if "programs_in" in metadata:
+        expected["programs_in"] = metadata["programs_in"]
     with core_errors():
         completions, told = _core.observed_jobs(str(raw), str(trace), json.dumps(expected))
     whole: Whole = json.loads(told)

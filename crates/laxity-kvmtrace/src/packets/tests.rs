@@ -93,6 +93,90 @@ fn a_packet_waits_in_the_queue_of_a_card() {
     }
 }
 
+const fn freed_by(buffer: i64, thread: i64) -> What {
+    What::Freed {
+        buffer,
+        is_dropped: true,
+        thread: Some(thread),
+    }
+}
+
+#[test]
+fn a_packet_waits_until_netback_copies_it() {
+    let [netback, other] = SERVES;
+    let card = |came_ns, taken_ns| taken(Source::Cards(netback), netback, came_ns, taken_ns);
+    let granted = What::Granted { thread: netback };
+    let one = [queued(1, 60), granted, freed_by(1, netback)];
+    assert_eq!(told(&one), [card(1, 2)]);
+    // Those that are copied together are freed one after the other; the next ones are copied later.
+    let two = [
+        queued(1, 60),
+        queued(2, 60),
+        granted,
+        freed_by(1, netback),
+        queued(3, 60),
+    ];
+    let then = [freed_by(2, netback), granted, freed_by(3, netback)];
+    let all = [card(1, 3), card(2, 3), card(5, 7)];
+    assert_eq!(told(&[&two[..], &then].concat()), all);
+    // It is gone when an interrupt or another thread frees it, or if it came when all had been copied.
+    for gone in [freed(1, true), freed_by(1, other)] {
+        assert_eq!(
+            told(&[queued(1, 60), granted, gone, freed_by(1, netback)]),
+            [],
+            "{gone:?}"
+        );
+    }
+    assert_eq!(told(&[granted, queued(1, 60), freed_by(1, netback)]), []);
+    assert_eq!(told(&[granted, freed_by(1, netback)]), []);
+}
+
+/// An event of the network in tracefs's words: its own fields behind those that all have.
+fn format(name: &str, number: u16, fields: &str) -> String {
+    format!(
+        "name: {name}\nID: {number}\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+         \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
+         \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n{fields}"
+    )
+}
+
+#[test]
+fn what_interrupts_do_is_not_of_the_thread() {
+    let buffer = "\tfield:void * skbaddr;\toffset:8;\tsize:8;\tsigned:0;\n";
+    let bytes = "\tfield:unsigned int len;\toffset:16;\tsize:4;\tsigned:0;\n";
+    let texts = [
+        format("net_dev_queue", 10, &format!("{buffer}{bytes}")),
+        format("kfree_skb", 11, buffer),
+        format("consume_skb", 12, buffer),
+        format("netback_copied", 13, ""),
+    ];
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    // Without the copies of netback and of vhost there is nobody who takes a packet.
+    let found = Network::new(&texts[..3]).expect("the formats are whole");
+    assert!(found.is_none());
+    let network = Network::new(&texts).expect("the formats are whole");
+    let network = network.expect("netback is told");
+    let what = |number: u16, flags: u8| {
+        let mut event = [0_u8; 24];
+        event[..2].copy_from_slice(&number.to_le_bytes());
+        event[2] = flags;
+        event[4] = 70;
+        (event[8], event[16]) = (5, 60);
+        network.what(&event).expect("the event is whole")
+    };
+    let [netback, _] = SERVES;
+    assert_eq!(what(10, 0x11), Some(queued(5, 60)));
+    // Interrupts off, and a need to let others run, are not interrupts.
+    assert_eq!(what(11, 0x05), Some(freed_by(5, netback)));
+    assert_eq!(what(13, 0x01), Some(What::Granted { thread: netback }));
+    for interrupt in [0x08, 0x10, 0x19] {
+        assert_eq!(what(11, interrupt), Some(freed(5, true)));
+        assert_eq!(what(12, interrupt), Some(freed(5, false)));
+        assert_eq!(what(13, interrupt), None);
+    }
+    assert_eq!(what(14, 0), None);
+}
+
 #[test]
 fn a_packet_waits_in_a_socket() {
     let socket = |came_ns, taken_ns| taken(Source::Socket(9), ASKS[0], came_ns, taken_ns);
