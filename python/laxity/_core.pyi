@@ -104,6 +104,17 @@ def import_xen(
     completions: list[list[bytes]],
     start_realtime_ns: int,
 ) -> str: ...
+def import_xen_packets(
+    dump: str,
+    kernel: str,
+    out: str,
+    metadata: str,
+    domids: str,
+    start_realtime_ns: int,
+    threads: list[list[int]],
+    workers: list[tuple[int, int]],
+    delay_ns: int,
+) -> int: ...
 def import_kvm(
     dump: str,
     out: str,

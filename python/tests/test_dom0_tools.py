@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 
 PROGRAMS = Path(__file__).parents[2] / "xen" / "programs"
+SHARED = PROGRAMS.parents[1] / "guest"
 SOURCES = {
     "laxity-sched": ("laxity-sched.c", "text.c", "pools.c", "privcmd.c"),
-    "laxity-trace": ("laxity-trace.c", "clock.c", "privcmd.c"),
+    "laxity-trace": ("laxity-trace.c", "clock.c", "privcmd.c", SHARED / "ftrace.c"),
 }
 POLICY = PROGRAMS.parents[1] / "policy"
-HEADERS = ("-I", PROGRAMS.parent / "include", "-I", POLICY / "include", "-I", POLICY)
+HEADERS = ("-I", SHARED, "-I", PROGRAMS.parent / "include", "-I", POLICY / "include", "-I", POLICY)
 
 pytestmark = pytest.mark.skipif(
     shutil.which("gcc") is None or not Path("/usr/include/xen/sysctl.h").exists(),

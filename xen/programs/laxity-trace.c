@@ -16,10 +16,14 @@
  *     u32 CPU, u32 0, u64 bytes, and so many bytes: Xen's records (struct t_rec of
  *     public/trace.h) as they lie in the ring, oldest first
  *
+ * With --kernel it also records who runs on dom0's VCPUs and what its kernel does with packets,
+ * into a file of its own (guest/ftrace.h). The kernel of a PV dom0 reads the same counter as Xen.
+ *
  * The section of a ring that was full ends with a record TRC_LOST_RECORDS whose count is 0, for
  * unknown: Xen itself writes that record only when there is room again.
  */
 #include "clock.h"
+#include "ftrace.h"
 #include "privcmd.h"
 
 #include <errno.h>
@@ -56,6 +60,21 @@
 #define TABLE_WORDS_MAX UINT16_MAX
 #define TABLE_HEAD_WORDS 2048
 
+/* 8 MiB: 100,000 events. */
+#define KIB_DEFAULT 8192
+#define KIB_MAX (4u << 20)
+
+/*
+ * net_dev_queue says that a packet is put into the queue of a device, as netback's are. netback's
+ * thread copies what is in there into the guest's memory, tells the guest and then frees the
+ * packet, which is kfree_skb; for when it copied there is no event but by a probe.
+ */
+static const char *const kernel_events[] = {
+    "sched/sched_switch", "sched/sched_wakeup", "net/net_dev_queue",
+    "skb/kfree_skb",      "skb/consume_skb",    "laxity/netback_copied",
+};
+#define KERNEL_PROBE "p:laxity/netback_copied gnttab_batch_copy"
+
 struct ring {
     uint32_t cpu;
     struct t_buf *head;
@@ -70,7 +89,8 @@ struct buffers {
 };
 
 static const char usage[] =
-    "usage: laxity-trace record [--events EVENTS] [--until TIME | --for NS] [--pages N] FILE\n"
+    "usage: laxity-trace record [--events EVENTS] [--until TIME | --for NS] [--pages N]\n"
+    "                           [--kernel FILE [--kib N]] FILE\n"
     "\n"
     "Records Xen's trace buffers into FILE. Runs in dom0. Prints \"recording\", the\n"
     "TSC and CLOCK_REALTIME in ns once tracing is on, and ends at TIME, NS later, or on SIGINT or\n"
@@ -87,6 +107,9 @@ static const char usage[] =
     "  --pages N        memory for each CPU's buffer, in pages of 4 KiB, when Xen has\n"
     "                   no buffers yet; they stay until the next boot (default: a\n"
     "                   minute of 5,000 records a second)\n"
+    "  --kernel FILE    what dom0's own kernel did meanwhile: who ran on dom0's VCPUs,\n"
+    "                   and the packets for guests; needs tracefs\n"
+    "  --kib N          memory for that, for each VCPU of dom0, in KiB (default: 8192)\n"
     "\n"
     "Exit codes: 0 recorded; 1 failed, or records were lost; 2 wrong input.\n";
 
@@ -366,30 +389,60 @@ static bool put_ring(FILE *file, const struct buffers *buffers, const struct rin
     return full;
 }
 
-/* until_ns and for_ns: at most one is given; the other is 0. */
-static int record(uint32_t events, uint64_t until_ns, uint64_t for_ns, uint32_t pages,
-                  const char *path)
+static FILE *open_or_refuse(const char *path)
+{
+    FILE *file = fopen(path, "we");
+
+    if (!file)
+        fail(EXIT_REFUSED, "%s: %s", path, strerror(errno));
+    return file;
+}
+
+static void close_or_fail(FILE *file, const char *path)
+{
+    if (fclose(file))
+        fail(EXIT_FAILED, "%s: %s", path, strerror(errno));
+}
+
+/* What is asked for. Of until_ns and for_ns at most one is given; the other is 0. */
+struct request {
+    const char *path;
+    uint32_t events;
+    uint64_t until_ns;
+    uint64_t for_ns;
+    uint32_t pages;
+    const char *kernel_path; /* or NULL */
+    uint64_t kib;
+};
+
+static int record(const struct request *request)
 {
     struct {
         char magic[8];
         uint32_t version, sections;
         struct instant start, stop;
     } header = {.magic = "LAXITYXT", .version = FILE_VERSION};
+    const struct ftrace kernel = {
+        .events = kernel_events,
+        .count = sizeof(kernel_events) / sizeof(kernel_events[0]),
+        .probe = KERNEL_PROBE,
+        .kib = request->kib,
+    };
     struct buffers buffers;
     sigset_t signals;
-    FILE *file;
+    FILE *file, *kernel_file = NULL;
     int code = EXIT_SUCCESS;
 
     privcmd_open();
-    if (until_ns && until_ns <= time_ns(CLOCK_REALTIME))
+    if (request->until_ns && request->until_ns <= time_ns(CLOCK_REALTIME))
         fail(EXIT_REFUSED, "--until is in the past: it is %" PRIu64 " now",
              time_ns(CLOCK_REALTIME));
-    buffers = map_buffers(pages);
+    buffers = map_buffers(request->pages);
     if (!buffers.count)
         fail(EXIT_FAILED, "Xen has no trace buffer for any CPU");
-    file = fopen(path, "we");
-    if (!file)
-        fail(EXIT_REFUSED, "%s: %s", path, strerror(errno));
+    file = open_or_refuse(request->path);
+    if (request->kernel_path)
+        kernel_file = open_or_refuse(request->kernel_path);
 
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
@@ -398,12 +451,18 @@ static int record(uint32_t events, uint64_t until_ns, uint64_t for_ns, uint32_t 
     sigprocmask(SIG_BLOCK, &signals, NULL);
 
     header.sections = buffers.count;
-    header.start = start_tracing(&buffers, events);
+    /* The kernel's events begin before those of Xen, and end after them. */
+    if (kernel_file)
+        ftrace_start(&kernel);
+    header.start = start_tracing(&buffers, request->events);
     printf("recording %" PRIu64 " %" PRIu64 "\n", header.start.tsc, header.start.time_ns);
     fflush(stdout);
-    wait_until(for_ns ? header.start.time_ns + for_ns : until_ns, &signals);
+    wait_until(request->for_ns ? header.start.time_ns + request->for_ns : request->until_ns,
+               &signals);
     stop_tracing();
     header.stop = instant_now(CLOCK_REALTIME);
+    if (kernel_file)
+        ftrace_stop();
 
     put(file, &header, sizeof(header));
     for (uint32_t i = 0; i < buffers.count; i++) {
@@ -415,8 +474,20 @@ static int record(uint32_t events, uint64_t until_ns, uint64_t for_ns, uint32_t 
                 buffers.rings[i].cpu, buffers.pages);
         code = EXIT_FAILED;
     }
-    if (fclose(file))
-        fail(EXIT_FAILED, "%s: %s", path, strerror(errno));
+    close_or_fail(file, request->path);
+    if (kernel_file) {
+        uint64_t lost = ftrace_write(kernel_file, 0, header.start.tsc, header.stop.tsc);
+
+        if (lost) {
+            fprintf(stderr,
+                    "laxity-trace: the buffers of dom0's kernel of %" PRIu64
+                    " KiB a VCPU were full, and %" PRIu64
+                    " events are lost: trace a shorter time, or give more with --kib\n",
+                    request->kib, lost);
+            code = EXIT_FAILED;
+        }
+        close_or_fail(kernel_file, request->kernel_path);
+    }
     return code;
 }
 
@@ -425,27 +496,37 @@ int main(int count, char **words)
     static const struct option options[] = {
         {"events", required_argument, NULL, 'e'}, {"until", required_argument, NULL, 'u'},
         {"for", required_argument, NULL, 'f'},    {"pages", required_argument, NULL, 'p'},
+        {"kernel", required_argument, NULL, 'k'}, {"kib", required_argument, NULL, 'b'},
         {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
-    uint32_t events = TRC_SCHED_VERBOSE;
-    uint64_t until_ns = 0, for_ns = 0, pages = 0;
+    struct request request = {.events = TRC_SCHED_VERBOSE};
+    uint64_t pages = 0;
     int option;
 
     while ((option = getopt_long(count, words, "", options, NULL)) != -1) {
         switch (option) {
         case 'e':
-            events = parse_events(optarg);
+            request.events = parse_events(optarg);
             break;
         case 'u':
-            if (!parse_number(optarg, &until_ns) || !until_ns || until_ns > INT64_MAX)
+            if (!parse_number(optarg, &request.until_ns) || !request.until_ns ||
+                request.until_ns > INT64_MAX)
                 refuse("--until", optarg, "nanoseconds since 1970");
             break;
         case 'f':
-            if (!parse_number(optarg, &for_ns) || !for_ns || for_ns > (uint64_t)FOR_NS_MAX)
+            if (!parse_number(optarg, &request.for_ns) || !request.for_ns ||
+                request.for_ns > (uint64_t)FOR_NS_MAX)
                 refuse("--for", optarg, "1 ns to a day");
             break;
         case 'p':
             if (!parse_number(optarg, &pages) || !pages || pages > UINT16_MAX)
                 refuse("--pages", optarg, "1 to 65535");
+            break;
+        case 'k':
+            request.kernel_path = optarg;
+            break;
+        case 'b':
+            if (!parse_number(optarg, &request.kib) || !request.kib || request.kib > KIB_MAX)
+                refuse("--kib", optarg, "1 to 4194304");
             break;
         case 'h':
             fputs(usage, stdout);
@@ -455,9 +536,14 @@ int main(int count, char **words)
             return EXIT_REFUSED;
         }
     }
-    if (count - optind != 2 || strcmp(words[optind], "record") || (until_ns && for_ns)) {
+    if (count - optind != 2 || strcmp(words[optind], "record") ||
+        (request.until_ns && request.for_ns) || (request.kib && !request.kernel_path)) {
         fputs(usage, stderr);
         return EXIT_REFUSED;
     }
-    return record(events, until_ns, for_ns, pages, words[optind + 1]);
+    if (!request.kib)
+        request.kib = KIB_DEFAULT;
+    request.pages = pages;
+    request.path = words[optind + 1];
+    return record(&request);
 }

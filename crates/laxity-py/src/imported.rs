@@ -3,9 +3,9 @@
 use crate::border::{json, open};
 use crate::interrupts::interruptible;
 use laxity_config::input;
-use laxity_kvmtrace::KvmRun;
-use laxity_replay::{Jobs, Summary};
-use laxity_trace::{Metadata, Record, Sink, Tie, Writer};
+use laxity_kvmtrace::{KvmRun, Recording};
+use laxity_replay::{Jobs, Summary, Vcpus, in_layers, with_deliveries, with_threads};
+use laxity_trace::{DomainMetadata, Metadata, Record, Sink, Tie, Writer};
 use laxity_xentrace::XenRun;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -59,6 +59,90 @@ pub fn import_xen(
         };
         laxity_xentrace::import(bytes, &run).map_err(|error| error.to_string())
     })
+}
+
+/// Makes a trace of a dump of Xen's trace buffers and of one of dom0's kernel (guest/ftrace.h), without jobs: the domains
+/// of `metadata` (JSON) are those of Xen, with their numbers by name as in `import_xen`, and behind them the programs of
+/// dom0, with the `threads` of each. Packets that waited for longer than `delay_ns` for a domain are in it; `workers`
+/// are the threads that take packets for a domain, and the domain's place. Returns the number of switches that dom0's
+/// kernel did not trace.
+#[pyfunction]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "each is a file of the run, or one fact of it"
+)]
+pub fn import_xen_packets(
+    py: Python<'_>,
+    dump: &str,
+    kernel: &str,
+    out: &str,
+    metadata: &str,
+    domids: &str,
+    start_realtime_ns: i64,
+    threads: Vec<Vec<i32>>,
+    workers: Vec<(i32, u16)>,
+    delay_ns: i64,
+) -> PyResult<u64> {
+    let metadata: Metadata = parsed("metadata", metadata)?;
+    (metadata.sizes())
+        .map_err(|reason| PyValueError::new_err(format!("the metadata: {reason}")))?;
+    let (programs, own): (Vec<_>, Vec<_>) =
+        (metadata.domains.iter().cloned()).partition(DomainMetadata::is_beside);
+    let of_host = Metadata {
+        domains: own,
+        programs_in: None,
+        ..metadata.clone()
+    };
+    let inside = Metadata {
+        cpus: metadata.lanes() - metadata.cpus,
+        domains: programs,
+        ..of_host.clone()
+    };
+    let domids = in_order(&of_host, parsed("domains' numbers", domids)?)?;
+    let (dump, kernel, out) = (dump.to_owned(), kernel.to_owned(), out.to_owned());
+    interruptible(py, move || {
+        let read = |path: &str| {
+            input::read(Path::new(path), DUMP_BYTES_MAX).map_err(|error| at(path, error))
+        };
+        let wrong = |path: &str, error: &dyn std::fmt::Display| {
+            PyValueError::new_err(format!("{path}: {error}"))
+        };
+        let (of_xen, of_kernel) = (read(&dump)?, read(&kernel)?);
+        let completions_ns = vec![Vec::new(); of_host.domains.len()];
+        let run = XenRun {
+            jobs: Jobs {
+                metadata: &of_host,
+                completions_ns: &completions_ns,
+            },
+            domids: &domids,
+            start_realtime_ns,
+        };
+        let in_xen = |error| wrong(&dump, &error);
+        let (records, _) = laxity_xentrace::import(&of_xen, &run).map_err(in_xen)?;
+        let clock = laxity_xentrace::clock(&of_xen, &run).map_err(in_xen)?;
+        let in_kernel = |error| wrong(&kernel, &error);
+        let recording = Recording::open(&of_kernel).map_err(in_kernel)?.by(clock);
+        let of_threads = &threads[of_host.domains.len().min(threads.len())..];
+        let (of_programs, _, guessed) =
+            (recording.import_from(0, &inside, of_threads)).map_err(in_kernel)?;
+        let in_both = |error| wrong(&kernel, &error);
+        let records = with_threads(&metadata, records, of_programs).map_err(in_both)?;
+        let known = (&records[..], delay_ns);
+        let late =
+            (recording.late_packets(0, &metadata, &threads, &workers, known)).map_err(in_kernel)?;
+        let late = in_layers(&metadata, &records, late).map_err(in_both)?;
+        let vcpus = Vcpus::new(&metadata).map_err(in_both)?;
+        let records =
+            with_deliveries(&vcpus, metadata.duration_ns, records, &late).map_err(in_both)?;
+        let mut writer = Writer::new(
+            File::create(&out).map_err(|error| at(&out, error))?,
+            &metadata,
+        )
+        .map_err(|error| at(&out, error))?;
+        records.into_iter().for_each(|record| writer.record(record));
+        writer.finish().map_err(|error| at(&out, error))?;
+        Ok(guessed)
+    })?
 }
 
 /// Makes a trace of the trace buffers of a Linux host; returns the summary as JSON. `threads` are the threads of the

@@ -495,6 +495,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(diff, module)?)?;
     module.add_function(wrap_pyfunction!(why, module)?)?;
     module.add_function(wrap_pyfunction!(imported::import_xen, module)?)?;
+    module.add_function(wrap_pyfunction!(imported::import_xen_packets, module)?)?;
     module.add_function(wrap_pyfunction!(imported::import_kvm, module)?)?;
     module.add_function(wrap_pyfunction!(observe::observe, module)?)?;
     module.add_function(wrap_pyfunction!(observe::observed_jobs, module)?)?;

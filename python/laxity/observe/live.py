@@ -35,21 +35,20 @@ def observe_live(
 ) -> Observed:
     """Observes the host at `local` or `ssh://root@HOST`, and leaves what was recorded there.
 
-    `domains` are threads of Linux, and `packet_delay_ns` is a limit for packets there, as in
-    `observed.observe_recording`. With `exits` it is recorded there when KVM left and entered
-    guests. Raises InputError if the host does not let itself be observed from here, and LabError if
-    something fails on the way.
+    `domains` are threads of Linux. `packet_delay_ns` is a limit for packets, as in
+    `observed.observe_recording` and `xen.observe`. With `exits` it is recorded when KVM left and
+    entered guests. Raises InputError if the host does not let itself be observed from here, and
+    LabError if something fails on the way.
     """
     shell = Shell.at(at)
     trace = directory / directories.TRACE
     if is_dom0(shell):
         if domains:
             raise InputError("Xen knows its domains", "leave --domain out")
-        if packet_delay_ns is not None:
-            raise InputError("Xen's trace has no packets", "leave --packet-delay out")
         if exits:
             raise InputError("Xen's trace has no exits of guests", "leave --exits out")
-        return xen.observe(watch(shell, duration_s, directory, say), trace)
+        seen = watch(shell, duration_s, directory, say, packets=packet_delay_ns is not None)
+        return xen.observe(seen, trace, packet_delay_ns)
     if at != LOCAL:
         raise InputError(
             f"{shell.name} does not run Xen, and Linux is observed where it runs",

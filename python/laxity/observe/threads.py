@@ -20,6 +20,12 @@ QEMU = re.compile(r"CPU (\d+)/KVM")
 VHOST = re.compile(r"vhost-(\d+)")
 """The name that the kernel gives a thread which serves cards of the process with that number."""
 
+NETBACK = re.compile(r"vif(\d+)\.\d+-q\d+-g")
+"""How the name of the thread begins that copies packets for the domain of Xen with that number.
+
+The kernel cuts names: the whole one would be vif3.0-q0-guest-rx.
+"""
+
 FIFO_MOST = 99
 """The host file's priority of SCHED_FIFO for the kernel's 0."""
 

@@ -39,6 +39,7 @@ from laxity.tables.why import (
     COUNTED,
     EXITS_COLUMNS,
     NAMES,
+    decides,
     exits_rows,
     lost_where,
     rule_phrase,
@@ -436,7 +437,7 @@ def _late(found: Why, policy: str) -> Section:
         plain(
             NAMES[kind],
             who or NOTHING,
-            NOTHING if rule is None else rule_phrase(rule, policy),
+            NOTHING if rule is None else rule_phrase(rule, decides(policy, who)),
             time(ns),
             percent(ns / found.late_sum_ns) if found.late_sum_ns else NOTHING,
             f"{count:,}",

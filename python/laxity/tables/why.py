@@ -134,6 +134,20 @@ COUNTED: dict[tuple[What, ...], str] = {
 """What a table counts that has nothing but this."""
 
 
+KERNEL = "its kernel"
+"""Who gives VCPUs to the threads of a domain."""
+
+
+def decides(policy: str, who: str | None) -> str:
+    """Who gave a VCPU its CPU: the policy, or for a program within a domain this one's kernel.
+
+    On Linux programs run beside the domains, under the same policy.
+    """
+    is_program = who is not None and who.startswith("(")
+    is_of_linux = policy in TABLE and TABLE[policy].own_of == "linux"
+    return KERNEL if is_program and not is_of_linux else policy
+
+
 def rule_phrase(rule: Rule, policy: str) -> str:
     """Why the policy let another VCPU run, or why a guest was left, in words."""
     if rule == "order" and policy in TABLE:
@@ -153,8 +167,9 @@ def phrase(cause: Cause, policy: str, *, is_packet: bool) -> str:
         text = BUDGET_LOST
     if cause.cause == "idle" and policy == "periodic":
         text = PERIODIC_IDLE
-    by = "" if cause.cause == "exit" else f"{policy}: "
-    rule = f" ({by}{rule_phrase(cause.rule, policy)})" if cause.rule else ""
+    decider = decides(policy, cause.who)
+    by = "" if cause.cause == "exit" else f"{decider}: "
+    rule = f" ({by}{rule_phrase(cause.rule, decider)})" if cause.rule else ""
     return text.format(who=cause.who, rule=rule, at=cause.at)
 
 

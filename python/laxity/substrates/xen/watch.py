@@ -1,6 +1,7 @@
 """A Xen host that runs, watched for a while: Xen's trace buffers, and what its tools tell.
 
 The host is not changed, but for trace buffers where Xen has none yet; they stay until it boots.
+With packets dom0's kernel records what it does, too, and has a probe meanwhile.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from laxity import tracefs
 from laxity.errors import InputError
 from laxity.lab import image
 from laxity.lab.errors import LabError
@@ -34,6 +36,9 @@ OWN = ("credit", *(name for name, policy in TABLE.items() if policy.own_of == "x
 TOLD_BY_XL = {"credit": "", "credit2": "", "rtds": " -v all"}
 """Those whose parameters xl tells, with what its command needs for all of them."""
 
+KERNEL = "kernel.bin"
+"""What dom0's kernel recorded, in a directory."""
+
 PAGES_PER_S = 49
 """The size of a CPU's trace buffer: 5,000 records of 40 bytes a second."""
 PAGES_MIN, PAGES_MAX = 512, 65535
@@ -51,6 +56,8 @@ class Watched:
     """How messages call the host."""
     buffers: Path
     """A file of laxity-trace."""
+    kernel: Path | None
+    """Its file of what dom0's kernel did, if packets were asked for."""
     start_ns: int
     duration_ns: int
     cpus: int
@@ -75,11 +82,14 @@ def is_dom0(shell: Shell) -> bool:
     return shell.run(IS_DOM0).returncode == 0
 
 
-def watch(shell: Shell, duration_s: float, directory: Path, say: Say) -> Watched:
+def watch(
+    shell: Shell, duration_s: float, directory: Path, say: Say, *, packets: bool = False
+) -> Watched:
     """Watches a host for so long, and leaves Xen's buffers in a file of the directory.
 
-    Raises InputError if it is no Xen host where we may do this, or one that no host file describes,
-    and LabError if something fails on the way.
+    With `packets` it also leaves what dom0's kernel did meanwhile. Raises InputError if it is no
+    Xen host where we may do this, or one that no host file describes, and LabError if something
+    fails on the way.
     """
     if not 0 < duration_s <= DURATION_S_MAX:
         raise InputError(
@@ -93,7 +103,7 @@ def watch(shell: Shell, duration_s: float, directory: Path, say: Say) -> Watched
         before = told.domains(shell.checked("xl vcpu-list").decode())
         policy, settings, parameters = _scheduler(shell, home, info["xen_scheduler"])
         say(f"watching {shell.name} for {duration_s:g} s")
-        buffers = _trace(shell, home, duration_s, directory)
+        buffers, kernel = _trace(shell, home, duration_s, directory, packets=packets)
         if told.domains(shell.checked("xl vcpu-list").decode()) != before:
             raise LabError(
                 f"domains of {shell.name} came, went or were pinned while it was watched",
@@ -102,7 +112,7 @@ def watch(shell: Shell, duration_s: float, directory: Path, say: Say) -> Watched
     _, _, _, _, start_ns, _, stop_ns = HEADER.unpack_from(buffers.read_bytes())
     duration_ns = min(round(duration_s * 1e9), stop_ns - start_ns)
     return Watched(
-        *(shell.name, buffers, start_ns, duration_ns, int(info["nr_cpus"])),
+        *(shell.name, buffers, kernel, start_ns, duration_ns, int(info["nr_cpus"])),
         *(policy, settings, tuple(before), parameters),
     )
 
@@ -141,12 +151,20 @@ def _scheduler(
     return pool["policy"], pool, {domain["id"]: domain for domain in says["domains"]}
 
 
-def _trace(shell: Shell, home: str, duration_s: float, directory: Path) -> Path:
-    """Records Xen's buffers; nothing of ours runs there in the end, whatever happens."""
+def _trace(
+    shell: Shell, home: str, duration_s: float, directory: Path, *, packets: bool
+) -> tuple[Path, Path | None]:
+    """Records Xen's buffers, and with packets those of dom0's kernel.
+
+    Nothing of ours runs there in the end, whatever happens.
+    """
     pages = min(PAGES_MAX, max(PAGES_MIN, math.ceil(duration_s * PAGES_PER_S)))
+    # As much for packets as for who runs.
+    kib = 2 * tracefs.buffer_kib(duration_s)
     begin = (
         f"{home}/{TRACE} record --events sched,laxity --for {math.ceil(duration_s * 1e9)} "
         f"--pages {pages} "
+        f"{f'--kernel {home}/{KERNEL} --kib {kib} ' if packets else ''}"
         f"{home}/{BUFFERS} & echo $! >{home}/pid; wait $!"
     )
     try:
@@ -155,6 +173,8 @@ def _trace(shell: Shell, home: str, duration_s: float, directory: Path) -> Path:
         shell.checked(f"kill $(cat {home}/pid) 2>/dev/null || :")
     if done.returncode != 0:
         raise LabError(f"tracing on {shell.name} failed: {end(done.stderr)}")
-    path = directory / BUFFERS
-    path.write_bytes(shell.checked(f"cat {home}/{BUFFERS}"))
-    return path
+    written = []
+    for name in (BUFFERS, KERNEL) if packets else (BUFFERS,):
+        written.append(directory / name)
+        written[-1].write_bytes(shell.checked(f"cat {home}/{name}"))
+    return written[0], written[1] if packets else None
