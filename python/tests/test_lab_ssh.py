@@ -57,6 +57,7 @@ CARD = "e1000"
 """One of QEMU's cards, whose driver is a single module."""
 
 LISTENING = "listening"
+TRACING = "/sys/kernel/tracing"
 
 CONFIG = "config"
 """The file with ssh's configuration."""
@@ -70,6 +71,7 @@ PLAN = f"""
 ip link set lo up
 ip address add 10.0.2.15/24 dev eth0
 ip link set eth0 up
+mount -t tracefs nodev {TRACING}
 # As a kernel that has them built in.
 for module in /network/*; do
     insmod "$module"
@@ -186,6 +188,7 @@ class Dom0:
         """What a visit must leave as it was: domains, files and processes; parameters."""
         seen, told = self.run(
             "xl list | awk '{ print $1, $2 }'; ls /tmp /sys/class/net; "
+            f"ls {TRACING}/instances; cat {TRACING}/kprobe_events; "
             "xl vcpu-list Domain-0 | awk '{ print $3, $7, $9 }'; "
             "ps -o args | grep -e laxity- -e visit.sh -e ^cat | grep -v grep; "
             "echo parameters:; /laxity/laxity-sched get --json"
@@ -397,7 +400,11 @@ def test_a_visit_through_ssh(dom0: Dom0, laxity: Laxity, tmp_path: Path) -> None
     laxity("trace", out, "--text")
     assert dom0.state() == before
 
-    laxity("observe", "--at", dom0.place, "--duration", "1 s", "-o", tmp_path / "seen")
+    with_packets = ("--duration", "1 s", "--packet-delay", "1 ms")
+    laxity("observe", "--at", dom0.place, *with_packets, "-o", tmp_path / "seen")
+    # No guest is there that a packet could be for.
+    said = "Nothing was late or lost, as far as the trace tells"
+    assert said in laxity("why", tmp_path / "seen").stdout
     seen = Host.load(tmp_path / "seen" / "host.toml").resolved()
     (only,) = seen["domains"]
     assert (seen["policy"], only["name"]) == ("deferrable", "Domain-0")

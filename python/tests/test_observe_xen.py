@@ -80,10 +80,13 @@ cat "$STATE/$1"
 TRACE = """\
 #!/bin/sh
 echo "laxity-trace $*" >>"$STATE/diary"
-for file; do :; done
 echo recording 0 0
 [ ! -f "$STATE/full" ] || { echo "laxity-trace: CPU 0's buffer was full" >&2; exit 1; }
-cp "$STATE/buffers" "$file"
+while [ $# -gt 1 ]; do
+    [ "$1" != --kernel ] || cp "$STATE/kernel" "$2"
+    shift
+done
+cp "$STATE/buffers" "$1"
 touch "$STATE/ended"
 """
 SCHED = """\
@@ -113,6 +116,71 @@ def buffers() -> bytes:
         for cpu, content in enumerate((first, second))
     )
     return b"LAXITYXT" + struct.pack("<II4Q", 1, 2, *pairs) + sections
+
+
+PAGE_BYTES = 128
+COMMON = """\
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+"""
+BUFFER = "\tfield:void * skbaddr;\toffset:8;\tsize:8;\tsigned:0;\n"
+FORMATS = {
+    "sched_switch": """\
+\tfield:pid_t prev_pid;\toffset:8;\tsize:4;\tsigned:1;
+\tfield:long prev_state;\toffset:16;\tsize:8;\tsigned:1;
+\tfield:char next_comm[16];\toffset:24;\tsize:16;\tsigned:0;
+\tfield:pid_t next_pid;\toffset:40;\tsize:4;\tsigned:1;
+\tfield:int next_prio;\toffset:44;\tsize:4;\tsigned:1;
+""",
+    "sched_wakeup": """\
+\tfield:pid_t pid;\toffset:8;\tsize:4;\tsigned:1;
+\tfield:int target_cpu;\toffset:12;\tsize:4;\tsigned:1;
+""",
+    "net_dev_queue": BUFFER + "\tfield:unsigned int len;\toffset:16;\tsize:4;\tsigned:0;\n",
+    "kfree_skb": BUFFER,
+    "consume_skb": BUFFER,
+    "netback_copied": "",
+}
+NETBACK, LOAD = (70, b"vif3.0-q0-guest", 120), (71, b"load", 89)
+"""Threads of dom0, with their names and priorities, as the kernel has them."""
+
+
+def event(time_ns: int, name: str, thread: int, layout: str = "", *values: object) -> bytes:
+    """A page of the kernel's buffer with one event; times are from when Xen began to trace."""
+    number = 100 + list(FORMATS).index(name)
+    data = struct.pack(f"<HBBi{layout}", number, 0, 0, thread, *values)
+    data += bytes(-len(data) % 4)
+    page = struct.pack("<QQI", time_ns, 4 + len(data), len(data) // 4) + data
+    return page.ljust(PAGE_BYTES, b"\0")
+
+
+def switch(time_ns: int, before: int, state: int, after: tuple[int, bytes, int]) -> bytes:
+    number, name, priority = after
+    fields = (before, state, name, number, priority)
+    return event(time_ns, "sched_switch", before, "i4xq16sii", *fields)
+
+
+def kernel(from_ns: int = 5 * MS) -> bytes:
+    """A packet for the media server comes to dom0 then, and netback waits for a load."""
+    taken_ns = from_ns + 4 * MS
+    pages = (
+        switch(from_ns, 0, 0, LOAD),
+        event(from_ns, "net_dev_queue", LOAD[0], "QI", 0x1000, 222),
+        event(from_ns, "sched_wakeup", LOAD[0], "ii", NETBACK[0], 0),
+        switch(taken_ns, LOAD[0], 1, NETBACK),
+        event(taken_ns + MS // 10, "netback_copied", NETBACK[0]),
+        event(taken_ns + MS // 5, "kfree_skb", NETBACK[0], "Q", 0x1000),
+        switch(taken_ns + MS, NETBACK[0], 1, (0, b"swapper/0", 120)),
+    )
+    texts = [
+        f"name: {name}\nID: {100 + place}\nformat:\n{COMMON}\n{fields}"
+        for place, (name, fields) in enumerate(FORMATS.items())
+    ]
+    told = b"".join(struct.pack("<I", len(text)) + text.encode() for text in texts)
+    head = struct.pack("<IIQQQI", 1, 1, 0, 0, DURATION_NS + 2 * MS, len(texts))
+    buffer = struct.pack("<IIQQ", 0, PAGE_BYTES, 0, len(pages) * PAGE_BYTES) + b"".join(pages)
+    return b"LAXITYLT" + head + told + buffer
 
 
 @pytest.fixture
@@ -165,6 +233,50 @@ def test_a_host_file_of_a_xen_host(state: Path, laxity: Laxity, tmp_path: Path) 
     # Nothing is set: xl is asked only for what tells.
     words = {tuple(line.split()[1:]) for line in diary if line.startswith("xl ")}
     assert words == {("info",), ("cpupool-list",), ("vcpu-list",), ("sched-credit2",)}
+
+
+def test_late_packets_of_netback(state: Path, laxity: Laxity, tmp_path: Path) -> None:
+    (state / "kernel").write_bytes(kernel())
+    seen, words = tmp_path / "seen", ("--at", "local", "--duration", "1 s")
+    laxity("observe", *words, "--packet-delay", "1 ms", "-o", seen)
+    assert "--kernel" in (state / "diary").read_text()
+    answer = json.loads(laxity("why", seen, "--json").stdout)
+    (late,) = (each for each in answer["late"] if each["packet"] == "late")
+    assert late["what"] == "media-server/stream-0#0"
+    # The media server runs at 14 ms.
+    assert (late["arrival_ns"], late["completion_ns"]) == (5 * MS, 14 * MS)
+    netback = "(vif3.0-q0-guest)"
+    causes = {
+        (each["cause"], each["who"], each["rule"], each["at"]): each["delay_ns"]
+        for each in late["causes"]
+    }
+    assert causes == {
+        ("cpu", "(load, real-time)", "order", netback): 4 * MS,
+        ("queue", netback, None, netback): MS // 10,
+        ("blocked", None, None, "media-server"): 14 * MS - 9 * MS - MS // 10,
+    }
+    said = " ".join(laxity("why", seen).stdout.split())
+    assert "(load, real-time) had the CPU (its kernel: it comes first)" in said
+    assert "packets from domains" in said
+    # What runs in dom0 is no matter of the host file, nor of how well it predicts.
+    assert len(Host.load(seen / "host.toml").resolved()["domains"]) == 2
+    laxity("fidelity", seen / "host.toml", "--against", seen)
+    laxity("report", seen)
+
+    # Without the option the kernel records nothing.
+    (state / "diary").unlink()
+    laxity("observe", *words, "-o", tmp_path / "bare")
+    assert "--kernel" not in (state / "diary").read_text()
+
+
+def test_a_kernel_with_another_clock_is_refused(
+    state: Path, laxity: Laxity, tmp_path: Path
+) -> None:
+    # dom0's VCPU has its CPU from 1 ms on.
+    (state / "kernel").write_bytes(kernel(from_ns=MS // 2))
+    words = ("--at", "local", "--duration", "1 s", "--packet-delay", "1 ms")
+    said = laxity("observe", *words, "-o", tmp_path / "seen", code=2).stderr
+    assert "clocks differ" in " ".join(said.split()), said
 
 
 def test_a_host_that_runs_goes_to_the_doctor(state: Path, laxity: Laxity) -> None:

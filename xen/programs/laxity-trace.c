@@ -404,7 +404,7 @@ static void close_or_fail(FILE *file, const char *path)
         fail(EXIT_FAILED, "%s: %s", path, strerror(errno));
 }
 
-/* What is asked for. Of until_ns and for_ns at most one is given; the other is 0. */
+/* What is asked for. At most one of until_ns and for_ns is given; the other is 0. */
 struct request {
     const char *path;
     uint32_t events;

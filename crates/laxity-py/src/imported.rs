@@ -61,11 +61,11 @@ pub fn import_xen(
     })
 }
 
-/// Makes a trace of a dump of Xen's trace buffers and of one of dom0's kernel (guest/ftrace.h), without jobs: the domains
-/// of `metadata` (JSON) are those of Xen, with their numbers by name as in `import_xen`, and behind them the programs of
-/// dom0, with the `threads` of each. Packets that waited for longer than `delay_ns` for a domain are in it; `workers`
-/// are the threads that take packets for a domain, and the domain's place. Returns the number of switches that dom0's
-/// kernel did not trace.
+/// Makes a trace, without jobs, of a dump of Xen's trace buffers and of one of dom0's kernel (guest/ftrace.h). The
+/// domains of `metadata` (JSON) are those of Xen, with their numbers by name as in `import_xen`, and behind them the
+/// programs of dom0, with the `threads` of each. The trace has the packets that waited for a domain for longer than
+/// `delay_ns`; `workers` are the threads that take packets for a domain, and the domain's place. Returns the number of
+/// switches that dom0's kernel did not trace.
 #[pyfunction]
 #[expect(
     clippy::too_many_arguments,

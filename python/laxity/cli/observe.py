@@ -54,8 +54,8 @@ def observe(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="On Linux, record packets, too: one that waits for longer until its domain has it "
-            "is late, and `laxity why` says why.",
+            help="Record packets, too, in Linux or in dom0 of Xen: one that waits for longer until "
+            "its domain has it is late, and `laxity why` says why.",
         ),
     ] = None,
     exits: Annotated[

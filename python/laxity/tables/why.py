@@ -135,11 +135,11 @@ COUNTED: dict[tuple[What, ...], str] = {
 
 
 KERNEL = "its kernel"
-"""Who gives VCPUs to the threads of a domain."""
+"""The name of what gives VCPUs to the threads of a domain."""
 
 
 def decides(policy: str, who: str | None) -> str:
-    """Who gave a VCPU its CPU: the policy, or for a program within a domain this one's kernel.
+    """Returns the name of what gave it the CPU: the policy, or a program's own kernel on Xen.
 
     On Linux programs run beside the domains, under the same policy.
     """

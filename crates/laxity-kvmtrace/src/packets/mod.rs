@@ -13,9 +13,9 @@
 //!
 //! - **A domain of Xen**. `net_dev_queue` tells when a packet was put into the queue of netback. A thread of netback
 //!   then copies all that is there, by grants, into the domain's memory, tells the domain, which may have the CPU from
-//!   then on, and frees the packets. `kfree_skb` or `consume_skb` thus tells which packets were copied, and the thread's
-//!   call of `gnttab_batch_copy` before it, of which a probe tells (`netback_copied`), when. What an interrupt does
-//!   while the thread has the CPU has the thread's number, too, and is told apart by a flag.
+//!   then on, and frees the packets. `kfree_skb` or `consume_skb` thus tells which packets were copied, and the last
+//!   call of `gnttab_batch_copy` by the thread before it, of which a probe tells (`netback_copied`), when. What an
+//!   interrupt does while the thread has the CPU has the thread's number, too, and is told apart by a flag.
 //!
 //! The queue of a socket is known from its first packet in the recording on, and may have had others before it. A
 //! packet is then paired with the take of one that came before it, and its wait is longer than what is told, never

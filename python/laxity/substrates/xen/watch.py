@@ -159,7 +159,7 @@ def _trace(
     Nothing of ours runs there in the end, whatever happens.
     """
     pages = min(PAGES_MAX, max(PAGES_MIN, math.ceil(duration_s * PAGES_PER_S)))
-    # As much for packets as for who runs.
+    # Packets have as much as switches and wakes.
     kib = 2 * tracefs.buffer_kib(duration_s)
     begin = (
         f"{home}/{TRACE} record --events sched,laxity --for {math.ceil(duration_s * 1e9)} "
