@@ -497,13 +497,6 @@ fn beyond_analysis(host: &Host) -> Option<String> {
     if let Some((_, _, why)) = beyond_bounds(host) {
         return Some(why);
     }
-    // On several CPUs what happens on one of them accounts for all, which bounds no overrun.
-    if host.policy.is_global() && host.cpus > 1 && !host.costs.is_zero() {
-        return Some(format!(
-            "analysis has no bound for the policy {} on several CPUs where scheduling costs time",
-            host.policy.name()
-        ));
-    }
     if host.timer_latency_ns > 0 {
         return Some("analysis has no bound where timers of the policy are served late".into());
     }

@@ -47,7 +47,8 @@
 //! most, where *u* is the greatest (Goossens, Funk and Baruah, "Priority-Driven Scheduling of Periodic Task Systems on
 //! Multiprocessors", Real-Time Systems 25, 2003: each VCPU alone on a CPU of the speed of its density would be in
 //! time). Otherwise a VCPU waits in its period only while all CPUs are used by VCPUs whose periods end no later
-//! (Bertogna, Cirinei and Lipari, ECRTS 2005), each for at most what is said of one CPU.
+//! (Bertogna, Cirinei and Lipari, ECRTS 2005), each for at most what is said of one CPU. Only this test is used where
+//! decisions cost time.
 //!
 //! # Quantum
 //!
@@ -73,6 +74,32 @@
 //!   overrun, one at a change of its own budget, one for each time that another can have come
 //!   between (wakes and replenishments of the others), and one a quantum. The guest gets the budget
 //!   less these.
+//!
+//! # Costs with one order for all CPUs
+//!
+//! A decision costs up to *c* with a switch and *s* without. A CPU is *handed over* from the instant at which the order
+//! gives it to another VCPU, or to none, until that VCPU runs there. This takes *2c + s* at most: the CPU may be in a
+//! decision (*c*); the VCPU may run elsewhere until that CPU has decided, so that this one decides to idle (*c*); and
+//! the VCPU's state may not be saved then, so that it decides to idle once more (*s*) and looks again when it is. It
+//! is saved within *2c*, since the CPU where it ran decides within *c* and saves it in *c*.
+//!
+//! A VCPU *k* that could run is kept from it
+//!
+//! - while a CPU is handed over to *k*, and for *c* each time that *k* is chosen;
+//! - while *k* waits and a CPU is handed over to another VCPU;
+//! - else while all CPUs run VCPUs that come before *k*, on their budgets.
+//!
+//! A wake or a replenishment lets one VCPU come, which takes one CPU, and later leave, which frees one. Under SEDF a
+//! replenishment moves a VCPU that stands in the order instead, which changes one CPU. One event is therefore two
+//! handovers; *k* loses its CPU once for it at most, and is chosen once more for that. Events of VCPUs that come after
+//! *k* change nothing while *k* waits, and *k* keeps its CPU. Once come the handovers that are under way at first, which
+//! end together, one for each VCPU before *k* that leaves, and the first choice of *k*. At the end of a quantum one
+//! CPU is handed over to an equal of its VCPU.
+//!
+//! Of what all CPUs run there are two bounds: what the guests of the others do, and the decisions that choose these;
+//! and the budgets of the others, of which each can be overrun by *c*. An event brings three such decisions: that of
+//! the VCPU that comes, that of the one that loses its CPU and comes back, and one that lets a CPU idle on the budget of
+//! a blocked VCPU, or that lets a VCPU go on.
 
 use std::cell::RefCell;
 
@@ -96,6 +123,29 @@ const DECISIONS_PER_REPLENISHMENT: Ns = 4;
 /// the slice that it began, or of the one that it moved.
 fn decisions_per_wake(policy: Policy) -> Ns {
     if policy == Policy::Sedf { 4 } else { 2 }
+}
+
+/// Decisions that choose rivals and that one wake or replenishment can bring in an order of several CPUs: of the VCPU
+/// that comes, of the one that loses its CPU to it, and one of a blocked VCPU that keeps its CPU.
+const CHOICES_PER_EVENT: Ns = 3;
+
+/// What each event takes.
+struct EventCosts {
+    wake_ns: Ns,
+    replenishment_ns: Ns,
+    quantum_ns: Ns,
+}
+
+/// What decisions take in windows: once, and as windows grow.
+struct Overheads {
+    once_ns: Ns,
+    events: Vec<Competitor>,
+}
+
+impl Overheads {
+    fn within(self, window_ns: Ns) -> Ns {
+        Contention::new(self.once_ns, self.events, Vec::new()).within(window_ns)
+    }
 }
 
 /// A number of periods in which what happens once does not matter.
@@ -230,17 +280,69 @@ impl Servers {
         })
     }
 
-    /// All decisions while `number` could run, but for the one that may be in progress.
-    fn decisions(&self, number: usize) -> Vec<Competitor> {
-        let (policy, cost_ns) = (self.policy, self.decision_ns);
+    /// The longest time from the instant at which a CPU has another VCPU until that VCPU runs there, in an order of
+    /// several CPUs.
+    fn handover_ns(&self) -> Ns {
+        2 * self.decision_ns + self.schedule_ns
+    }
+
+    /// The time for which decisions keep `number` from running while it could.
+    fn overheads(&self, number: usize) -> Overheads {
+        let decision_ns = self.decision_ns;
+        if self.has_one_order {
+            let handover_ns = self.handover_ns();
+            // One VCPU comes into the order, another one leaves it, and `number` is chosen.
+            let event_ns = 2 * handover_ns + decision_ns;
+            let leaving = self.rivals(number).count() as Ns;
+            return self.events(
+                number,
+                decision_ns + (1 + leaving) * handover_ns,
+                EventCosts {
+                    wake_ns: event_ns,
+                    replenishment_ns: event_ns,
+                    quantum_ns: self.cpus * handover_ns + decision_ns,
+                },
+            );
+        }
+        self.events(
+            number,
+            decision_ns,
+            EventCosts {
+                wake_ns: decisions_per_wake(self.policy) * decision_ns,
+                replenishment_ns: DECISIONS_PER_REPLENISHMENT * decision_ns,
+                quantum_ns: decision_ns,
+            },
+        )
+    }
+
+    /// What decisions that choose rivals of `number` take of several CPUs, beside what the rivals' guests do.
+    fn choices(&self, number: usize) -> Overheads {
+        let choosing_ns = CHOICES_PER_EVENT * self.decision_ns;
+        let begun = self.cpus + self.rivals(number).count() as Ns;
+        self.events(
+            number,
+            begun * self.decision_ns,
+            EventCosts {
+                wake_ns: choosing_ns,
+                replenishment_ns: choosing_ns,
+                quantum_ns: self.cpus * choosing_ns,
+            },
+        )
+    }
+
+    /// What the wakes of rivals, all replenishments of them and of `number`, and quanta cost, and `once_ns`.
+    fn events(&self, number: usize, once_ns: Ns, costs: EventCosts) -> Overheads {
         let mut decisions: Vec<Competitor> = Vec::new();
-        if cost_ns == 0 {
-            return decisions;
+        if self.decision_ns == 0 {
+            return Overheads {
+                once_ns: 0,
+                events: decisions,
+            };
         }
         // An event is counted at both ends of a window. Events of one period and jitter are one competitor: there are
         // far fewer of these than VCPUs, and what they take in a window is most of the work of analysis.
-        let mut events = |count: Ns, period_ns: Ns, jitter_ns: Ns| {
-            let new = Competitor::new(count * cost_ns, period_ns, jitter_ns + 1);
+        let mut events = |cost_ns: Ns, period_ns: Ns, jitter_ns: Ns| {
+            let new = Competitor::new(cost_ns, period_ns, jitter_ns + 1);
             let is_like = |known: &&mut Competitor| {
                 (known.period_ns, known.jitter_ns) == (new.period_ns, new.jitter_ns)
             };
@@ -249,23 +351,23 @@ impl Servers {
                 None => decisions.push(new),
             }
         };
-        let per_period = DECISIONS_PER_REPLENISHMENT * replenishments_per_period(policy);
+        let period_ns = costs.replenishment_ns * replenishments_per_period(self.policy);
         for other in self.rivals(number) {
             let server = &self.servers[other];
-            events(per_period, server.period_ns, server.late_ns);
+            events(period_ns, server.period_ns, server.late_ns);
             for task in &server.tasks {
-                events(decisions_per_wake(policy), task.period_ns, task.jitter_ns);
+                events(costs.wake_ns, task.period_ns, task.jitter_ns);
             }
         }
-        events(
-            per_period,
-            self.servers[number].period_ns,
-            self.servers[number].late_ns,
-        );
+        let own = &self.servers[number];
+        events(period_ns, own.period_ns, own.late_ns);
         if self.quantum_ns > 0 {
-            events(1, self.quantum_ns, 0);
+            events(costs.quantum_ns, self.quantum_ns, 0);
         }
-        decisions
+        Overheads {
+            once_ns,
+            events: decisions,
+        }
     }
 
     /// All that takes the CPU away from `number` while it could run.
@@ -298,9 +400,9 @@ impl Servers {
             _ => greatest_common_divisor(own.period_ns as u64, other.period_ns as u64).into(),
         };
         let own = self.servers[number].priority;
-        let rival = |other: usize| {
+        let rival = |other: usize, overrun_ns: Ns, demand: Option<Vec<Workload>>| {
             let server = &self.servers[other];
-            let (budget_ns, period_ns) = (server.budget_ns, server.period_ns);
+            let (budget_ns, period_ns) = (server.budget_ns + overrun_ns, server.period_ns);
             let releases =
                 |jitter_ns| Limit::Releases(Competitor::new(budget_ns, period_ns, jitter_ns));
             let limit = match self.policy {
@@ -316,25 +418,31 @@ impl Servers {
                 {
                     releases(server.late_ns)
                 }
-                _ => releases(period_ns - budget_ns.max(rest_ns(server)) + server.late_ns),
+                _ => releases(period_ns - server.budget_ns.max(rest_ns(server)) + server.late_ns),
             };
-            Rival {
-                limit,
-                demand: self.demand(other),
-            }
+            Rival { limit, demand }
         };
-        let rivals = self.rivals(number).map(rival).collect();
-        if self.has_one_order {
-            let everywhere = Everywhere {
-                cpus: self.cpus,
-                rivals,
-                decisions_once_ns: 0,
-                decisions: Vec::new(),
-                charged: Vec::new(),
-            };
-            return Contention::of_cluster(0, Vec::new(), everywhere);
+        let rivals = (self.rivals(number))
+            .map(|other| rival(other, 0, self.demand(other)))
+            .collect();
+        let overheads = self.overheads(number);
+        if !self.has_one_order {
+            return Contention::new(overheads.once_ns, overheads.events, rivals);
         }
-        Contention::new(self.decision_ns, self.decisions(number), rivals)
+        let choices = self.choices(number);
+        let everywhere = Everywhere {
+            cpus: self.cpus,
+            rivals,
+            decisions_once_ns: choices.once_ns,
+            decisions: choices.events,
+            charged: match self.decision_ns {
+                0 => Vec::new(),
+                overrun_ns => (self.rivals(number))
+                    .map(|other| rival(other, overrun_ns, None))
+                    .collect(),
+            },
+        };
+        Contention::of_cluster(overheads.once_ns, overheads.events, everywhere)
     }
 
     /// What the guest of `number` asks for, if that bounds what the VCPU takes of the CPU.
@@ -471,33 +579,37 @@ impl Servers {
         }
         let server = &self.servers[number];
         let window_ns = server.period_ns;
-        let others_ns: Vec<Ns> = self
-            .rivals(number)
-            .map(|other| {
-                let Server {
-                    budget_ns,
-                    period_ns,
-                    ..
-                } = self.servers[other];
-                let slices_ns = if window_ns < period_ns {
-                    budget_ns.min(window_ns)
-                } else {
-                    // The first whole period begins when the end of one before is used, or the last fits.
-                    let begun_ns = budget_ns.min(window_ns - period_ns);
-                    begun_ns + (window_ns - begun_ns) * budget_ns / period_ns
-                };
-                (self.demand(other)).map_or(slices_ns, |demand| {
-                    slices_ns.min(demanded(&demand, window_ns))
-                })
-            })
-            .collect();
+        let slices_ns = |other: usize| {
+            let Server {
+                budget_ns,
+                period_ns,
+                ..
+            } = self.servers[other];
+            if window_ns < period_ns {
+                return budget_ns.min(window_ns);
+            }
+            // The first whole period begins when the end of one before is used, or the last fits.
+            let begun_ns = budget_ns.min(window_ns - period_ns);
+            begun_ns + (window_ns - begun_ns) * budget_ns / period_ns
+        };
+        let used_ns = |other: usize| match self.demand(other) {
+            Some(demand) => slices_ns(other).min(demanded(&demand, window_ns)),
+            None => slices_ns(other),
+        };
         let others_ns = match self.has_one_order {
-            true => longest_wait_ns(self.cpus, others_ns, 0),
-            false => others_ns.iter().sum(),
+            true => {
+                let used_ns = self.rivals(number).map(used_ns).collect();
+                let charged_ns = (self.rivals(number))
+                    .map(|other| slices_ns(other) + self.decision_ns)
+                    .collect();
+                let choices_ns = self.choices(number).within(window_ns);
+                longest_wait_ns(self.cpus, used_ns, choices_ns)
+                    .min(longest_wait_ns(self.cpus, charged_ns, 0))
+            }
+            false => self.rivals(number).map(used_ns).sum(),
         };
         let contention = self.contention(number);
-        let decisions = Contention::new(self.decision_ns, self.decisions(number), Vec::new());
-        let delay_ns = others_ns + decisions.within(window_ns);
+        let delay_ns = others_ns + self.overheads(number).within(window_ns);
         let fits = self.slices_fit(number);
         let (sure_ns, delay_ns) = if fits {
             (server.budget_ns, delay_ns.min(window_ns - server.budget_ns))
@@ -523,10 +635,11 @@ impl Servers {
             let density = |server: &Server| rate(server.budget_ns, server.period_ns);
             let sum: Ns = self.servers.iter().map(density).sum();
             let most = self.servers.iter().map(density).max().unwrap_or(0);
-            return sum <= self.cpus * ONE - (self.cpus - 1) * most;
+            // The test has no place for the time that decisions take.
+            return self.decision_ns == 0 && sum <= self.cpus * ONE - (self.cpus - 1) * most;
         }
         let server = &self.servers[number];
-        let mut decisions = self.decisions(number);
+        let mut decisions = self.overheads(number).events;
         for task in &server.tasks {
             decisions.push(Competitor::new(
                 decisions_per_wake(Policy::Sedf) * self.decision_ns,
