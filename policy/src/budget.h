@@ -17,6 +17,9 @@
 struct server_vcpu;
 struct server_cpu;
 
+/* How long a VCPU runs on extra time when others wait for extra time too. */
+#define SERVER_EXTRA_TURN LAXITY_MILLISECOND
+
 /* The most replenishments of one VCPU that can be pending (sporadic server). */
 #define SERVER_REPLENISHMENTS_MAX 32
 
@@ -51,6 +54,22 @@ static enum laxity_error server_check(const struct laxity_parameters *parameters
     if (parameters->priority < 1 || parameters->priority > LAXITY_PRIORITY_MAX)
         return LAXITY_ERROR_PRIORITY;
     return LAXITY_OK;
+}
+
+static enum laxity_error server_check_settings(const struct laxity_settings *settings)
+{
+    if (settings->quantum_ns < 0 || settings->quantum_ns > LAXITY_DURATION_MAX)
+        return LAXITY_ERROR_QUANTUM;
+    return LAXITY_OK;
+}
+
+/* The first multiple of the quantum that is not before the time. */
+static inline int64_t server_on_quantum(const struct laxity_instance *instance, int64_t time_ns)
+{
+    int64_t quantum_ns = instance->settings.quantum_ns;
+    if (!quantum_ns)
+        return time_ns;
+    return (time_ns + quantum_ns - 1) / quantum_ns * quantum_ns;
 }
 
 /* Budgets belong to VCPUs: a domain keeps only the parameters of its next VCPU. */

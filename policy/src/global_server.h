@@ -12,7 +12,8 @@
  * Review. After every change each CPU is asked for a decision if its VCPU is another one than that
  * which runs, so a VCPU that loses its CPU and has it again at once goes on.
  *
- * Global servers have neither extra time nor a quantum.
+ * Extra time. VCPUs that are runnable without budget are in no order. A CPU that no VCPU has, or a
+ * blocked one while nobody waits for that CPU, takes one of them when it decides.
  */
 #ifndef LAXITY_SERVER_H
 #define LAXITY_SERVER_H
@@ -20,6 +21,7 @@
 
 #include "budget.h"
 #include "global.h"
+#include "list.h"
 
 struct server_core;
 
@@ -30,6 +32,7 @@ struct server_vcpu {
     };
     struct heap_node due; /* in RepQ; key: when the next replenishment is due */
     bool has_due;
+    struct list extra; /* in the instance's `extra_queue`, also while it runs on extra time */
     struct server_core *burns_on; /* whose `burning` it is; NULL: its budget does not run down */
     uint32_t left_cpu;            /* the CPU that descheduled it last */
     int64_t left_ns;              /* budget left; below 0 when an embedder was late */
@@ -44,7 +47,8 @@ struct server_vcpu {
 struct server_cpu {
     struct global_instance global;
     struct heap replenishment_queue;
-    int64_t armed_ns; /* when `account` will be called, as told to the embedder */
+    struct list extra_queue; /* VCPUs that are runnable without budget and may run on idle time */
+    int64_t armed_ns;        /* when `account` will be called, as told to the embedder */
 };
 
 /* A CPU. */
@@ -55,6 +59,7 @@ struct server_core {
     struct server_vcpu *awaited; /* whose state was being saved when the CPU decided; NULL: none */
     int64_t used_until_ns;       /* up to when use is accounted */
     int64_t stolen_ns;           /* how much of cpu.stolen_ns is */
+    int64_t decided_ns;          /* when the decision in force was made */
     int64_t until_ns;            /* the end of the decision in force, as told to the embedder */
 };
 
@@ -136,9 +141,25 @@ static inline void server_dequeue(struct server_cpu *all, struct server_vcpu *vc
         global_leave(server_instance(all), &vcpu->global);
 }
 
+static inline void server_leave_extra(struct server_vcpu *vcpu)
+{
+    if (list_holds(&vcpu->extra))
+        list_remove(&vcpu->extra);
+}
+
+/* A runnable VCPU without budget goes to the end of the extra queue, if it may run on extra time.
+ */
+static inline void server_join_extra(struct server_cpu *all, struct server_vcpu *vcpu)
+{
+    server_leave_extra(vcpu);
+    if (vcpu->vcpu.parameters.extratime)
+        list_append(&all->extra_queue, &vcpu->extra);
+}
+
 /* Puts a VCPU that is in no queue behind its equals. */
 static inline void server_enqueue_eligible(struct server_cpu *all, struct server_vcpu *vcpu)
 {
+    server_leave_extra(vcpu);
     vcpu->global.place.key = server_key(vcpu);
     vcpu->global.place.order = all->global.next_order++;
     global_take(server_instance(all), &vcpu->global, NULL);
@@ -214,7 +235,20 @@ static inline struct server_vcpu *server_member(struct list *node)
     return server_of(laxity_container(node, struct global_vcpu, member));
 }
 
-/* ---- What no global server has: lending, extra time ---- */
+/* After `extratime` was set or cleared: joins or leaves the extra queue. */
+static inline void server_set_extratime(const struct laxity_instance *instance,
+                                        struct server_cpu *all, struct server_vcpu *vcpu)
+{
+    bool waits = vcpu->vcpu.runnable && !server_is_queued(vcpu);
+
+    (void)instance;
+    if (waits && vcpu->vcpu.parameters.extratime && !list_holds(&vcpu->extra))
+        server_join_extra(all, vcpu);
+    else if (!vcpu->vcpu.parameters.extratime)
+        server_leave_extra(vcpu);
+}
+
+/* ---- What no global server has: lending ---- */
 
 static inline void server_tell_nothing(struct server_vcpu *vcpu)
 {
@@ -229,17 +263,6 @@ static inline bool server_has_lead(const struct server_vcpu *vcpu)
 
 static inline void server_set_urgent(const struct laxity_instance *instance, struct server_cpu *all,
                                      struct server_vcpu *vcpu)
-{
-    (void)instance, (void)all, (void)vcpu;
-}
-
-static inline void server_leave_extra(struct server_vcpu *vcpu)
-{
-    (void)vcpu;
-}
-
-static inline void server_set_extratime(const struct laxity_instance *instance,
-                                        struct server_cpu *all, struct server_vcpu *vcpu)
 {
     (void)instance, (void)all, (void)vcpu;
 }
@@ -279,6 +302,9 @@ static inline void server_exhaust(struct laxity_instance *instance, struct serve
     server_trace(instance, vcpu, LAXITY_EVENT_EXHAUST, 0);
     if (vcpu->burns_on)
         server_burn(instance, vcpu->burns_on, NULL, now);
+    /* The running VCPU may continue on extra time, behind those that wait: see server_schedule. */
+    if (vcpu->vcpu.runnable && !global_is_current(instance, &vcpu->global))
+        server_join_extra(all, vcpu);
 }
 
 static inline void server_use_on(struct laxity_instance *instance, struct server_core *core,
@@ -322,41 +348,117 @@ static inline bool server_is_elsewhere(struct laxity_instance *instance,
     return vcpu->vcpu.cpu != core->global.cpu.number && global_is_current(instance, &vcpu->global);
 }
 
-/* `on_cpu` is sure while the CPU decides. Before, a VCPU that is not known to be awaited is worth a
- * decision. */
+/* Whether the CPU could take the VCPU of the extra queue: it may run there, and no other CPU runs
+ * or awaits it. */
+static inline bool server_could_take(struct laxity_instance *instance,
+                                     const struct server_core *core, struct server_vcpu *vcpu)
+{
+    if (!global_may_have(instance, &vcpu->global, core->global.cpu.number) ||
+        server_is_elsewhere(instance, core, vcpu))
+        return false;
+    for (uint32_t number = 0; number < instance->cpus; number++) {
+        struct laxity_cpu *cpu = instance->cpu[number];
+        if (cpu && server_core_of(cpu) != core && server_core_of(cpu)->awaited == vcpu)
+            return false;
+    }
+    return true;
+}
+
+/* The first VCPU of the extra queue that the CPU could take, other than that one; NULL: none. */
+static inline struct server_vcpu *server_first_extra(struct laxity_instance *instance,
+                                                     const struct server_core *core,
+                                                     const struct server_vcpu *other)
+{
+    struct list *queue = &server_all(instance)->extra_queue;
+
+    for (struct list *node = queue->next; node != queue; node = node->next) {
+        struct server_vcpu *vcpu = laxity_container(node, struct server_vcpu, extra);
+        if (vcpu != other && server_could_take(instance, core, vcpu))
+            return vcpu;
+    }
+    return NULL;
+}
+
+/* Whether an eligible VCPU waits that may run on the CPU. */
+static inline bool server_is_wanted(struct laxity_instance *instance,
+                                    const struct server_core *core)
+{
+    struct server_cpu *all = server_all(instance);
+    struct list *members = server_members(all);
+
+    for (struct list *node = members->next; node != members; node = node->next) {
+        const struct server_vcpu *vcpu = server_member(node);
+        if (vcpu->global.waits && server_is_active(all, vcpu) &&
+            global_may_have(instance, &vcpu->global, core->global.cpu.number))
+            return true;
+    }
+    return false;
+}
+
+/* The VCPU that the CPU runs on extra time, if it is free for that. The one that runs goes on if
+ * its turn does. */
+static inline struct server_vcpu *server_extra_for(struct laxity_instance *instance,
+                                                   const struct server_core *core, bool goes_on)
+{
+    struct server_vcpu *current = server_running(core);
+
+    if (core->global.assigned && server_is_wanted(instance, core))
+        return NULL;
+    if (goes_on && current && list_holds(&current->extra) &&
+        server_could_take(instance, core, current))
+        return current;
+    return server_first_extra(instance, core, NULL);
+}
+
+/* The VCPU may have to be awaited: only a decision knows whether its state is saved. */
 static inline struct server_choice server_choose(struct laxity_instance *instance,
-                                                 const struct server_core *core)
+                                                 const struct server_core *core, bool goes_on)
 {
     struct server_vcpu *vcpu = server_of(core->global.assigned);
     bool is_current = vcpu && &vcpu->vcpu == core->global.cpu.current;
 
-    if (!vcpu || server_is_elsewhere(instance, core, vcpu) || vcpu == core->awaited)
+    if (vcpu && server_is_elsewhere(instance, core, vcpu))
         return (struct server_choice){NULL, NULL};
-    if (!vcpu->vcpu.runnable && !is_current)
-        return (struct server_choice){NULL, vcpu};
-    return (struct server_choice){vcpu, vcpu};
+    if (vcpu && (vcpu->vcpu.runnable || is_current))
+        return (struct server_choice){vcpu, vcpu};
+    return (struct server_choice){server_extra_for(instance, core, goes_on), vcpu};
 }
 
 /* The time for which the choice holds, from now. */
 static inline int64_t server_until(struct laxity_instance *instance, const struct server_core *core,
                                    struct server_choice choice, int64_t now)
 {
-    const struct laxity_cpu *saves;
+    int64_t until_ns = LAXITY_NEVER, quantum_ns = instance->settings.quantum_ns;
 
-    if (choice.run)
-        return now + choice.run->left_ns;
-    if (!core->awaited)
-        return LAXITY_NEVER;
-    saves = instance->cpu[core->awaited->left_cpu];
-    return saves && saves->switched_ns > now ? saves->switched_ns : now + GLOBAL_LOOK_AGAIN;
+    if (core->awaited) {
+        const struct laxity_cpu *saves = instance->cpu[core->awaited->left_cpu];
+        return saves && saves->switched_ns > now ? saves->switched_ns : now + GLOBAL_LOOK_AGAIN;
+    }
+    if (choice.run && choice.run == choice.burn) {
+        until_ns = now + choice.run->left_ns;
+    } else if (choice.run && server_first_extra(instance, core, choice.run)) {
+        until_ns = core->decided_ns + SERVER_EXTRA_TURN;
+        if (until_ns < now)
+            until_ns = now;
+    }
+    if (quantum_ns && until_ns > core->decided_ns + quantum_ns)
+        until_ns = core->decided_ns + quantum_ns;
+    return until_ns;
+}
+
+/* The time at which the first replenishment of RepQ is served. */
+static inline int64_t server_replenishment_at(const struct laxity_instance *instance,
+                                              const struct server_cpu *all)
+{
+    const struct heap_node *due = all->replenishment_queue.first;
+    return due ? server_on_quantum(instance, due->key) : LAXITY_NEVER;
 }
 
 /* Sets the account timer to the earlier of a replenishment and the end of the budget of a blocked
  * VCPU. */
 static inline void server_arm(struct laxity_instance *instance, struct server_cpu *all, int64_t now)
 {
-    const struct heap_node *due = all->replenishment_queue.first;
-    int64_t at_ns = due ? due->key : LAXITY_NEVER;
+    int64_t at_ns = server_replenishment_at(instance, all);
 
     for (uint32_t number = 0; number < instance->cpus; number++) {
         const struct server_vcpu *vcpu =
@@ -373,21 +475,23 @@ static inline void server_arm(struct laxity_instance *instance, struct server_cp
 static inline void server_review_on(struct laxity_instance *instance, struct server_core *core,
                                     int64_t now)
 {
-    struct server_choice choice;
+    struct server_choice choice = server_choose(instance, core, true);
     int64_t until_ns;
 
     /* The CPU looks again by itself. */
-    if (core->awaited && &core->awaited->global == core->global.assigned)
+    if (core->awaited && core->awaited == choice.run)
         return;
     core->awaited = NULL;
-    choice = server_choose(instance, core);
     if (choice.run != server_running(core)) {
         laxity_kick(instance, core->global.cpu.number);
         return;
     }
     server_burn(instance, core, choice.burn, now);
     until_ns = server_until(instance, core, choice, now);
-    if (until_ns != core->until_ns) {
+    if (until_ns <= now) {
+        /* Its turn on extra time is over now that another one waits. */
+        laxity_kick(instance, core->global.cpu.number);
+    } else if (until_ns != core->until_ns) {
         core->until_ns = until_ns;
         laxity_extend(instance, core->global.cpu.number, until_ns);
     }
@@ -412,8 +516,13 @@ static inline void server_review(struct laxity_instance *instance, struct server
 static enum laxity_error server_init(struct laxity_instance *instance,
                                      const struct laxity_settings *settings)
 {
+    enum laxity_error error = server_check_settings(settings);
+
+    if (error)
+        return error;
     instance->settings = *settings;
     list_init(&global_of(instance)->members);
+    list_init(&server_all(instance)->extra_queue);
     server_all(instance)->armed_ns = LAXITY_NEVER;
     return LAXITY_OK;
 }
@@ -423,7 +532,7 @@ static void server_add_cpu(struct laxity_instance *instance, struct laxity_cpu *
     struct server_core *core = server_core_of(cpu);
 
     core->all = server_all(instance);
-    core->used_until_ns = now;
+    core->used_until_ns = core->decided_ns = now;
     core->until_ns = LAXITY_NEVER;
     server_use(instance, core->all, now);
     global_add_cpu(instance, cpu, now);
@@ -448,6 +557,7 @@ static void server_remove_vcpu(struct laxity_instance *instance, struct laxity_v
 
     server_use(instance, all, now);
     server_dequeue(all, vcpu);
+    server_leave_extra(vcpu);
     server_set_due(all, vcpu, LAXITY_NEVER);
     list_remove(&vcpu->global.member);
     if (vcpu->burns_on)
@@ -492,11 +602,11 @@ static inline void server_replenish_first(struct laxity_instance *instance, stru
         server_enqueue_eligible(all, vcpu);
 }
 
-/* Serves all replenishments that are due by then. */
+/* Serves all due replenishments. */
 static inline void server_replenish_due(struct laxity_instance *instance, struct server_cpu *all,
-                                        int64_t by_ns, int64_t now)
+                                        int64_t now)
 {
-    while (all->replenishment_queue.first && all->replenishment_queue.first->key <= by_ns)
+    while (all->replenishment_queue.first && server_replenishment_at(instance, all) <= now)
         server_replenish_first(instance, all, now);
 }
 
@@ -504,13 +614,12 @@ static void server_wake(struct laxity_instance *instance, struct laxity_vcpu *ba
 {
     struct server_vcpu *vcpu = server_vcpu_of(base);
     struct server_cpu *all = server_all(instance);
-    const struct heap_node *due = all->replenishment_queue.first;
-    bool is_late = due && due->key < now;
+    bool is_late = server_replenishment_at(instance, all) < now;
 
     server_use(instance, all, now);
     /* The timer would overtake a decision that this wake calls for without it. */
     if (is_late)
-        server_replenish_due(instance, all, now, now);
+        server_replenish_due(instance, all, now);
     /* A VCPU that was put to sleep and has not been descheduled since never blocked. */
     if (!global_is_current(instance, &vcpu->global)) {
         /* It was moved while its budget ran down on the CPU that it has. */
@@ -520,6 +629,8 @@ static void server_wake(struct laxity_instance *instance, struct laxity_vcpu *ba
     }
     if (!server_is_queued(vcpu) && vcpu->left_ns > 0)
         server_enqueue_eligible(all, vcpu);
+    else if (!server_is_queued(vcpu))
+        server_join_extra(all, vcpu);
     server_review(instance, all, now);
 }
 
@@ -529,6 +640,7 @@ static void server_sleep(struct laxity_instance *instance, struct laxity_vcpu *b
     struct server_cpu *all = server_all(instance);
 
     server_use(instance, all, now);
+    server_leave_extra(vcpu);
     /* The decision that deschedules it also completes its account. */
     if (global_is_current(instance, &vcpu->global))
         laxity_kick(instance, base->cpu);
@@ -568,20 +680,41 @@ static struct laxity_decision server_schedule(struct laxity_instance *instance,
     core->global.is_deciding = true;
     server_use(instance, all, now);
     /* The end of a budget can make a replenishment due. The timer serves all others. */
-    server_replenish_due(instance, all, now, now);
+    server_replenish_due(instance, all, now);
     server_expel(instance, core);
+    core->awaited = NULL;
+    choice = server_choose(instance, core, true);
+    if (choice.run == current && (!current || current->vcpu.runnable) &&
+        server_until(instance, core, choice, now) > now) {
+        /* The reason for this decision is obsolete: the decision in force continues. */
+        server_burn(instance, core, choice.burn, now);
+        core->until_ns = server_until(instance, core, choice, now);
+        server_review(instance, all, now);
+        core->global.is_deciding = false;
+        return (struct laxity_decision){base->current, core->until_ns};
+    }
     if (current && !current->vcpu.runnable) {
+        server_leave_extra(current);
         server_blocked(instance, all, current);
         base->current = NULL;
+    } else if (current && !server_is_queued(current)) {
+        server_join_extra(all, current);
+    } else if (current && instance->settings.quantum_ns &&
+               (!current->global.cpu || current->global.cpu == &core->global)) {
+        server_requeue(all, current);
     }
-    core->awaited = NULL;
-    choice = server_choose(instance, core);
+
+    choice = server_choose(instance, core, false);
     if (choice.run && choice.run != current && choice.run->vcpu.on_cpu) {
         core->awaited = choice.run;
-        choice = (struct server_choice){NULL, NULL};
+        choice.run = NULL;
+        choice.burn = choice.burn == core->awaited ? NULL : choice.burn;
     }
     server_burn(instance, core, choice.burn, now);
+    if (choice.run)
+        global_migrate(instance, &choice.run->vcpu, base->number);
     base->current = choice.run ? &choice.run->vcpu : NULL;
+    core->decided_ns = now;
     core->until_ns = server_until(instance, core, choice, now);
     if (current && current != choice.run)
         server_deschedule(instance, core, current);
@@ -601,15 +734,24 @@ static void server_account(struct laxity_instance *instance, int64_t now)
 
     all->armed_ns = LAXITY_NEVER;
     server_use(instance, all, now);
-    server_replenish_due(instance, all, now, now);
+    server_replenish_due(instance, all, now);
     server_review(instance, all, now);
 }
 
 static enum laxity_error server_set_settings(struct laxity_instance *instance,
                                              const struct laxity_settings *settings, int64_t now)
 {
-    (void)now;
+    struct server_cpu *all = server_all(instance);
+    enum laxity_error error = server_check_settings(settings);
+
+    if (error)
+        return error;
     instance->settings = *settings;
+    server_use(instance, all, now);
+    server_review(instance, all, now);
+    for (uint32_t number = 0; number < instance->cpus; number++)
+        if (instance->cpu[number])
+            laxity_kick(instance, number);
     return LAXITY_OK;
 }
 
@@ -619,11 +761,15 @@ static const char *server_state(struct server_cpu *all, const struct server_vcpu
         return "runs";
     if (!vcpu->vcpu.runnable)
         return server_is_queued(vcpu) ? "RdyQ" : "blocked";
+    if (list_holds(&vcpu->extra))
+        return "extra";
     if (!server_is_queued(vcpu))
         return "no budget";
     if (!vcpu->global.cpu)
         return "waits";
-    return vcpu->vcpu.on_cpu ? "being saved" : "next";
+    if (vcpu->vcpu.on_cpu || server_core_of(&vcpu->global.cpu->cpu)->awaited == vcpu)
+        return "being saved";
+    return "next";
 }
 
 static void server_dump(struct laxity_instance *instance, struct laxity_cpu *base,

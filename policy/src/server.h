@@ -43,9 +43,6 @@
 #define SERVER_TELL NULL
 #endif
 
-/* How long a VCPU runs on extra time when others wait for extra time too. */
-#define SERVER_EXTRA_TURN LAXITY_MILLISECOND
-
 /* The number of orders that a lead distinguishes, and its greatest size in budgets. */
 #define SERVER_LEADS_MAX 8
 #define SERVER_LEAD_BUDGETS_MAX 16
@@ -523,15 +520,6 @@ static inline int64_t server_until(const struct laxity_instance *instance, struc
     return until_ns;
 }
 
-/* The first multiple of the quantum that is not before the time. */
-static inline int64_t server_on_quantum(const struct laxity_instance *instance, int64_t time_ns)
-{
-    int64_t quantum_ns = instance->settings.quantum_ns;
-    if (!quantum_ns)
-        return time_ns;
-    return (time_ns + quantum_ns - 1) / quantum_ns * quantum_ns;
-}
-
 /* The time at which the first replenishment of RepQ is served. */
 static inline int64_t server_replenishment_at(const struct laxity_instance *instance,
                                               struct server_cpu *cpu)
@@ -603,13 +591,6 @@ static inline void server_review(struct laxity_instance *instance, struct server
 }
 
 /* Operations: the same for every policy with budgets. */
-
-static enum laxity_error server_check_settings(const struct laxity_settings *settings)
-{
-    if (settings->quantum_ns < 0 || settings->quantum_ns > LAXITY_DURATION_MAX)
-        return LAXITY_ERROR_QUANTUM;
-    return LAXITY_OK;
-}
 
 static enum laxity_error server_init(struct laxity_instance *instance,
                                      const struct laxity_settings *settings)

@@ -748,7 +748,7 @@ static bool has_claim(const struct storm *storm, const char *state)
     return strcmp(state, "without a CPU") && strcmp(state, "depleted") &&
            strcmp(state, "called another CPU") && strcmp(state, "throttled") &&
            strcmp(state, "waits") && strcmp(state, "being saved") && strcmp(state, "no budget") &&
-           strcmp(state, "RdyQ") && strcmp(state, "blocked");
+           strcmp(state, "extra") && strcmp(state, "RdyQ") && strcmp(state, "blocked");
 }
 
 /* What a model tells of a VCPU's budget or credits. */

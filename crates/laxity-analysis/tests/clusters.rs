@@ -417,6 +417,47 @@ fn bounds_hold_for_hostile_phases_under_global_policies() {
     }
 }
 
+/// The host with a quantum, and with extra time for some VCPUs.
+fn with_quantum_and_extratime(mut host: Host, seed: u64) -> Host {
+    let draw = &mut Draw::new(seed ^ 0xfee);
+    let periods_ns = host
+        .domains
+        .iter()
+        .map(|domain| domain.parameters.period_ns);
+    let shortest_ns = periods_ns.min().expect("a host has domains");
+    host.settings.quantum_ns = match draw.between(0, 4) {
+        0 => 0,
+        1 => shortest_ns / 10,
+        2 => shortest_ns,
+        _ => draw.between(1, shortest_ns / 2),
+    };
+    for domain in &mut host.domains {
+        domain.parameters.extratime = draw.between(0, 1) == 0;
+    }
+    host
+}
+
+#[test]
+fn bounds_hold_for_hostile_phases_with_quanta_and_extra_time_under_global_policies() {
+    for policy in global_policies() {
+        let (tried, _) = all_hold(GLOBAL_HOSTS, |seed| {
+            let host = under(policy, hostile_host(seed, 10_000), seed);
+            let host = with_quantum_and_extratime(host, seed);
+            if seed % 2 == 0 {
+                with_costs(host, seed)
+            } else {
+                host
+            }
+        });
+        println!("{}: {tried} bounds", policy.name());
+        assert!(
+            tried as u64 > cases(GLOBAL_HOSTS) / 2,
+            "{}: {tried} bounds",
+            policy.name()
+        );
+    }
+}
+
 #[test]
 fn bounds_hold_for_hostile_phases_with_costs_under_global_policies() {
     for policy in global_policies() {
@@ -441,6 +482,9 @@ fn on_one_cpu_bounds_are_those_of_the_policy_of_each_cpu() {
             let mut host = under(policy, hostile_host(seed, 10_000), seed);
             if seed % 2 == 0 {
                 host = with_costs(host, seed);
+            }
+            if seed % 3 == 0 {
+                host = with_quantum_and_extratime(host, seed);
             }
             for vcpu in host.domains.iter_mut().flat_map(|domain| &mut domain.vcpus) {
                 vcpu.affinity = vec![vcpu.cpu];
@@ -510,10 +554,10 @@ fn servers_of_higher_priority_on_several_cpus_come_back_to_back() {
     );
 }
 
-/// A job of 4 behind two VCPUs with a job of 100 each on two CPUs, where a decision costs 1 and a switch 2: a handover is
-/// 7. The two wake and are replenished once, and so is the VCPU itself: 5 events of 17. Once come a handover that had
-/// begun, one for each of the two that leaves, and the decision that chooses the VCPU: 24. Both CPUs are used for half of
-/// 200 and what choosing the two takes, which is 9 for each event and 12 once.
+/// A job of 4 behind two VCPUs with a job of 100 each on two CPUs, where a decision costs 1 and a switch 2: a handover
+/// is 7. The two wake and are replenished once, and so is the VCPU itself: 5 events of 17. Once come a handover that
+/// had begun, one for each of the two that leaves, and the decision that chooses the VCPU: 24. Both CPUs are used for
+/// half of 200 and what choosing the two takes, which is 9 for each event and 12 once.
 #[test]
 fn each_event_of_a_vcpu_that_comes_first_costs_two_handovers_and_a_decision() {
     let mut domains = vec![

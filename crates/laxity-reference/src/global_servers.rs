@@ -2,7 +2,7 @@
 //! CPUs" and "Budgets".
 
 use crate::budgets::{Replenishment, Use, register, renew_at_wake};
-use crate::rules::Rules;
+use crate::rules::{EXTRA_TURN_NS, Rules};
 use laxity_host::{Host, Parameters, Policy};
 
 struct Vcpu {
@@ -24,13 +24,26 @@ struct Vcpu {
     pending: Vec<Replenishment>,
 }
 
+impl Vcpu {
+    fn wants_extra_time(&self) -> bool {
+        self.parameters.extratime && self.awake && self.budget_ns == 0
+    }
+}
+
 /// All VCPUs and CPUs under a global policy with budgets.
 pub(crate) struct GlobalServers {
     /// The policy whose budgets they have.
     budgets: Policy,
+    quantum_ns: i64,
     vcpus: Vec<Vcpu>,
     /// The VCPU that runs on each CPU.
     running: Vec<Option<usize>>,
+    /// When each CPU decided last.
+    decided_ns: Vec<i64>,
+    /// The VCPU to which each CPU gave a turn on extra time.
+    extra: Vec<Option<usize>>,
+    /// The VCPUs that wait for extra time, without those that run on it.
+    extra_queue: Vec<usize>,
     counted: u64,
 }
 
@@ -60,8 +73,12 @@ impl GlobalServers {
         }
         GlobalServers {
             budgets,
+            quantum_ns: host.settings.quantum_ns,
             vcpus,
             running: vec![None; host.cpus as usize],
+            decided_ns: vec![0; host.cpus as usize],
+            extra: vec![None; host.cpus as usize],
+            extra_queue: Vec::new(),
             counted: 0,
         }
     }
@@ -92,6 +109,7 @@ impl GlobalServers {
 
     /// A VCPU comes to stand in the order, behind its equals.
     fn enter(&mut self, vcpu: usize) {
+        self.extra_queue.retain(|&waiting| waiting != vcpu);
         self.counted += 1;
         self.vcpus[vcpu].place = Some((self.rank(vcpu), self.counted));
         self.look_for_cpu(vcpu);
@@ -156,11 +174,14 @@ impl GlobalServers {
     /// SEDF: the period ends at another time, which moves the VCPU in the order.
     fn end_period_at(&mut self, vcpu: usize, at_ns: i64) {
         self.vcpus[vcpu].full_at_ns = at_ns;
-        let rank = self.rank(vcpu);
-        let Some((_, since)) = self.vcpus[vcpu].place else {
-            return;
-        };
-        self.vcpus[vcpu].place = Some((rank, since));
+        if let Some((_, since)) = self.vcpus[vcpu].place {
+            self.move_to(vcpu, (self.rank(vcpu), since));
+        }
+    }
+
+    /// A VCPU that stands in the order has another place there.
+    fn move_to(&mut self, vcpu: usize, place: (i64, u64)) {
+        self.vcpus[vcpu].place = Some(place);
         match self.vcpus[vcpu].has {
             None => self.look_for_cpu(vcpu),
             Some(cpu) => {
@@ -178,6 +199,24 @@ impl GlobalServers {
         if let Some(run) = vcpu.run.take() {
             register(&mut vcpu.pending, &vcpu.parameters, &run);
         }
+    }
+
+    /// A budget that is used up is so before anything else happens at that instant, by the numbers of the CPUs. Other
+    /// CPUs learn of it by the first thing that does.
+    fn end_budgets(&mut self) {
+        for cpu in 0..self.running.len() {
+            if let Some(number) = self.holder(cpu)
+                && self.vcpus[number].budget_ns == 0
+            {
+                self.leave(number);
+                self.end_run(number);
+            }
+        }
+    }
+
+    /// Whether the budget of the VCPU that has the CPU has just been used up.
+    fn is_used_up(&self, cpu: usize) -> bool {
+        (self.holder(cpu)).is_some_and(|holder| self.vcpus[holder].budget_ns == 0)
     }
 
     fn due_ns(&self, number: usize) -> Option<i64> {
@@ -210,16 +249,66 @@ impl GlobalServers {
         }
     }
 
-    /// The VCPU that the CPU should run: the one that has it, if that is awake and runs nowhere else.
+    /// The VCPU that the CPU should run: the one that has it, if that runs nowhere else; on a free CPU one on extra
+    /// time.
     fn should_run(&self, cpu: usize) -> Option<usize> {
-        let holder = self.holder(cpu)?;
-        let is_elsewhere = self.runs_on(holder).is_some_and(|other| other != cpu);
-        (self.vcpus[holder].awake && !is_elsewhere).then_some(holder)
+        if let Some(holder) = self
+            .holder(cpu)
+            .filter(|&holder| self.has_not_blocked(holder))
+        {
+            let is_elsewhere = self.runs_on(holder).is_some_and(|other| other != cpu);
+            return (!is_elsewhere).then_some(holder);
+        }
+        if !self.is_free(cpu) {
+            return None;
+        }
+        let goes_on = self.extra[cpu].filter(|&vcpu| self.vcpus[vcpu].wants_extra_time());
+        goes_on.or(self.first_for_extra_time(cpu))
+    }
+
+    /// The replenishments that are to be served, each with when it was due.
+    fn due(&self, now_ns: i64) -> Vec<(i64, usize)> {
+        if self.quantum_ns > 0 && now_ns % self.quantum_ns != 0 {
+            return Vec::new();
+        }
+        (0..self.vcpus.len())
+            .filter_map(|number| Some((self.due_ns(number)?, number)))
+            .filter(|&(due_ns, _)| due_ns <= now_ns)
+            .collect()
+    }
+
+    /// "A VCPU blocks at the decision of its CPU."
+    fn has_not_blocked(&self, vcpu: usize) -> bool {
+        self.vcpus[vcpu].awake || self.runs_on(vcpu).is_some()
+    }
+
+    /// "No VCPU has it, or a blocked one while no eligible VCPU waits that may run there."
+    fn is_free(&self, cpu: usize) -> bool {
+        match self.holder(cpu) {
+            None => true,
+            Some(holder) => {
+                let waits = |number: usize| {
+                    let vcpu = &self.vcpus[number];
+                    self.has_not_blocked(number)
+                        && vcpu.budget_ns > 0
+                        && vcpu.has.is_none()
+                        && vcpu.affinity.contains(&cpu)
+                };
+                !self.has_not_blocked(holder) && !(0..self.vcpus.len()).any(waits)
+            }
+        }
+    }
+
+    /// The first VCPU that waits for extra time and may run on the CPU.
+    fn first_for_extra_time(&self, cpu: usize) -> Option<usize> {
+        let mut waiting = self.extra_queue.iter().copied();
+        waiting.find(|&vcpu| self.vcpus[vcpu].affinity.contains(&cpu))
     }
 }
 
 impl Rules for GlobalServers {
     fn wake(&mut self, number: usize, now_ns: i64) {
+        self.end_budgets();
         let vcpu = &mut self.vcpus[number];
         vcpu.awake = true;
         if self.budgets == Policy::Sedf {
@@ -229,16 +318,21 @@ impl Rules for GlobalServers {
         // Under periodic, one with budget has kept its place.
         if vcpu.budget_ns > 0 && vcpu.place.is_none() {
             self.enter(number);
+        } else if vcpu.wants_extra_time() {
+            self.extra_queue.push(number);
         }
     }
 
     fn event(&mut self, _vcpu: usize) {}
 
+    /// A timer also ends the budget of a blocked VCPU.
     fn timers(&mut self, now_ns: i64) {
-        let mut due: Vec<(i64, usize)> = (0..self.vcpus.len())
-            .filter_map(|number| Some((self.due_ns(number)?, number)))
-            .filter(|&(due_ns, _)| due_ns <= now_ns)
-            .collect();
+        let ends_for_nobody = (0..self.running.len())
+            .any(|cpu| self.is_used_up(cpu) && self.holder(cpu) != self.running[cpu]);
+        if ends_for_nobody || !self.due(now_ns).is_empty() {
+            self.end_budgets();
+        }
+        let mut due = self.due(now_ns);
         due.sort_unstable();
         for (_, number) in due {
             self.replenish(number, now_ns);
@@ -249,13 +343,30 @@ impl Rules for GlobalServers {
         self.vcpus[vcpu].awake = false;
     }
 
-    fn has_reason(&self, cpu: usize, _now_ns: i64) -> bool {
+    fn has_reason(&self, cpu: usize, now_ns: i64) -> bool {
         let has_blocked = self.running[cpu].is_some_and(|vcpu| !self.vcpus[vcpu].awake);
-        has_blocked || self.should_run(cpu) != self.running[cpu]
+        let decided_for_ns = now_ns - self.decided_ns[cpu];
+        let has_turn = (self.extra[cpu]).is_some_and(|vcpu| self.vcpus[vcpu].wants_extra_time());
+        let turn_over =
+            has_turn && decided_for_ns >= EXTRA_TURN_NS && self.first_for_extra_time(cpu).is_some();
+        let quantum_over = self.quantum_ns > 0 && decided_for_ns >= self.quantum_ns;
+        has_blocked
+            || self.is_used_up(cpu)
+            || self.should_run(cpu) != self.running[cpu]
+            || turn_over
+            || quantum_over
     }
 
-    fn decide(&mut self, cpu: usize, _now_ns: i64) {
+    fn decide(&mut self, cpu: usize, now_ns: i64) {
+        self.end_budgets();
+        // The end of a sporadic server's budget can make a replenishment due, with which the VCPU goes on.
+        self.timers(now_ns);
+        if !self.has_reason(cpu, now_ns) {
+            return;
+        }
         let before = self.running[cpu];
+        self.decided_ns[cpu] = now_ns;
+        self.extra[cpu] = None;
         if let Some(before) = before.filter(|&before| !self.vcpus[before].awake) {
             if self.budgets == Policy::Polling {
                 self.vcpus[before].budget_ns = 0;
@@ -263,9 +374,27 @@ impl Rules for GlobalServers {
             if self.budgets != Policy::Periodic {
                 self.leave(before);
             }
+            self.running[cpu] = None;
+        }
+        if let Some(before) = before.filter(|&before| self.vcpus[before].awake) {
+            let has = self.vcpus[before].has;
+            if self.vcpus[before].wants_extra_time() {
+                self.extra_queue.push(before);
+            } else if self.quantum_ns > 0
+                && self.vcpus[before].place.is_some()
+                && has.is_none_or(|has| has == cpu)
+            {
+                // "With a quantum it goes behind its equals, unless it has another CPU."
+                self.counted += 1;
+                self.move_to(before, (self.rank(before), self.counted));
+            }
         }
         let next = self.should_run(cpu);
         self.running[cpu] = next;
+        if let Some(next) = next.filter(|&next| self.vcpus[next].place.is_none()) {
+            self.extra_queue.retain(|&waiting| waiting != next);
+            self.extra[cpu] = Some(next);
+        }
         if let Some(before) = before
             && next != Some(before)
         {
@@ -275,13 +404,19 @@ impl Rules for GlobalServers {
         }
     }
 
+    /// A VCPU that ran on extra time and has budget again goes on without a decision, if it has its CPU.
     fn settle(&mut self, now_ns: i64) {
+        for (cpu, extra) in self.extra.iter_mut().enumerate() {
+            let vcpus = &self.vcpus;
+            extra.take_if(|vcpu| vcpus[*vcpu].has == Some(cpu));
+        }
         if self.budgets != Policy::Sporadic {
             return;
         }
         for vcpu in self.running.iter().flatten() {
-            let run = &mut self.vcpus[*vcpu].run;
-            if run.is_none() {
+            let vcpu = &mut self.vcpus[*vcpu];
+            let run = &mut vcpu.run;
+            if vcpu.has.is_some() && run.is_none() {
                 *run = Some(Use {
                     chosen_ns: now_ns,
                     used_ns: 0,
@@ -290,8 +425,7 @@ impl Rules for GlobalServers {
         }
     }
 
-    /// Whoever has a CPU pays, be it for an idle task. A budget that is used up is so before anything else happens at
-    /// that instant.
+    /// Whoever has a CPU pays, be it for an idle task.
     fn pass(&mut self, unit_ns: i64) {
         for cpu in 0..self.running.len() {
             let Some(number) = self.holder(cpu) else {
@@ -301,14 +435,6 @@ impl Rules for GlobalServers {
             vcpu.budget_ns -= unit_ns;
             if let Some(run) = &mut vcpu.run {
                 run.used_ns += unit_ns;
-            }
-        }
-        for cpu in 0..self.running.len() {
-            if let Some(number) = self.holder(cpu)
-                && self.vcpus[number].budget_ns == 0
-            {
-                self.leave(number);
-                self.end_run(number);
             }
         }
     }

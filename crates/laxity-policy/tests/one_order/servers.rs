@@ -1,6 +1,7 @@
-//! Storms over servers and SEDF with one order for all CPUs: random wakes, sleeps, blocks, yields, new parameters and
-//! changes of the policy. When all that is due has been served, the first of the order run, as
-//! docs/explanation/policies.md says, and no VCPU has used more than its budget.
+//! Storms over servers and SEDF with one order for all CPUs: random wakes, sleeps, blocks, yields, new parameters,
+//! quanta and changes of the policy. When all that is due has been served, the first of the order run, as
+//! docs/explanation/policies.md says, no VCPU has used more than its budget, and nothing runs on extra time while
+//! another VCPU has a claim to the CPU.
 
 use super::machine::{Machine, tell_of_panic};
 use laxity_policies::{Parameters, Policy, Settings};
@@ -17,6 +18,7 @@ struct Vcpu {
     used_ns: i64,
     /// The end of its period under SEDF.
     due_ns: i64,
+    has_budget: bool,
 }
 
 struct Storm {
@@ -35,11 +37,12 @@ impl Storm {
             .collect();
         let policy = draw.one_of(&policies);
         let cpus = draw.between(1, 4) as u32;
+        let settings = settings(&mut draw);
         let mut storm = Storm {
             seed,
             draw,
             policy,
-            machine: Machine::new(policy, &Settings::default(), cpus),
+            machine: Machine::new(policy, &settings, cpus),
             vcpus: Vec::new(),
         };
         let parameters = storm.parameters();
@@ -64,6 +67,7 @@ impl Storm {
                 ran: Vec::new(),
                 used_ns: 0,
                 due_ns: 0,
+                has_budget: false,
             });
         }
         storm.machine.take();
@@ -76,6 +80,7 @@ impl Storm {
             budget_ns: self.draw.between(1, period_ns),
             period_ns,
             priority: self.draw.between(1, 4) as u32,
+            extratime: self.draw.between(0, 2) == 0,
             ..Parameters::default()
         }
     }
@@ -98,7 +103,7 @@ impl Storm {
         let vcpu = self.draw.between(0, self.vcpus.len() as i64 - 1) as usize;
         let Machine { instance, now, .. } = &mut self.machine;
         let now = *now;
-        match self.draw.between(1, 14) {
+        match self.draw.between(1, 15) {
             1..=6 if !self.vcpus[vcpu].runnable => {
                 self.vcpus[vcpu].runnable = true;
                 instance.wake(vcpu, now);
@@ -122,6 +127,10 @@ impl Storm {
                 (of.parameters, of.used_ns) = (parameters, 0);
                 of.ran.clear();
             }
+            15 if self.draw.between(0, 9) == 0 => {
+                let set = instance.set_settings(&settings(&mut self.draw), now);
+                set.expect("valid");
+            }
             14 if self.draw.between(0, 9) == 0 => {
                 let group = self.policy.switch_group();
                 let policies: Vec<Policy> = (Policy::ALL.into_iter())
@@ -140,8 +149,10 @@ impl Storm {
         let now = self.machine.now;
         let to_ns = self.machine.next_ns().min(now + self.draw.between(1, 9));
         for vcpu in (self.machine.cpus.iter()).filter_map(|cpu| cpu.running) {
-            self.vcpus[vcpu].used_ns += to_ns - now;
-            self.vcpus[vcpu].ran.push((now, to_ns));
+            if self.vcpus[vcpu].has_budget {
+                self.vcpus[vcpu].used_ns += to_ns - now;
+                self.vcpus[vcpu].ran.push((now, to_ns));
+            }
         }
         self.machine.now = to_ns;
     }
@@ -152,6 +163,7 @@ impl Storm {
         assert!(numbers.eq(0..self.vcpus.len()), "a VCPU is lost: {lines:?}");
         for (vcpu, line) in self.vcpus.iter_mut().zip(&lines) {
             vcpu.due_ns = line.next_ns;
+            vcpu.has_budget = line.left_ns > 0;
         }
         let is_sedf = self.policy == Policy::GlobalSedf;
         let rank = |vcpu: &Vcpu| match is_sedf {
@@ -165,26 +177,36 @@ impl Storm {
                 .filter(of)
                 .any(|line| self.vcpus[line.vcpu].affinity.contains(&cpu))
         };
+        let waits_for = |cpu: u32| {
+            let mut waits = lines.iter().filter(|line| line.state == "waits");
+            waits.any(|line| self.vcpus[line.vcpu].affinity.contains(&cpu))
+        };
         for (number, (vcpu, line)) in self.vcpus.iter().zip(&lines).enumerate() {
             let is_running = self.machine.places_of(number) == 1;
             assert_eq!(is_running, line.state == "runs", "{line:?}");
             assert!(line.left_ns <= vcpu.parameters.budget_ns, "{line:?}");
             self.check_use(vcpu, line);
-            let may = match vcpu.runnable {
-                true => ["runs", "waits", "no budget"],
-                false => ["blocked", "RdyQ", "blocked"],
+            let may = match (vcpu.runnable, vcpu.parameters.extratime) {
+                (true, true) => ["runs", "waits", "extra"],
+                (true, false) => ["runs", "waits", "no budget"],
+                (false, _) => ["blocked", "RdyQ", "blocked"],
             };
             assert!(may.contains(&&*line.state), "{line:?}");
-            if line.state != "waits" {
-                continue;
-            }
             for &cpu in &vcpu.affinity {
-                match self.machine.cpus[cpu as usize].running {
-                    Some(running) => assert!(
-                        rank(&self.vcpus[running]) <= rank(vcpu),
-                        "VCPU {number} waits for VCPU {running}, which comes after it"
+                let running = (self.machine.cpus[cpu as usize].running).map(|of| &self.vcpus[of]);
+                match (&*line.state, running) {
+                    ("waits", Some(running)) => assert!(
+                        running.has_budget && rank(running) <= rank(vcpu),
+                        "VCPU {number} waits for a VCPU that comes after it"
                     ),
-                    None => assert!(burning(cpu), "VCPU {number} waits, and CPU {cpu} idles"),
+                    ("waits", None) => {
+                        assert!(burning(cpu), "VCPU {number} waits, and CPU {cpu} idles");
+                    }
+                    ("extra", None) => assert!(
+                        burning(cpu) && waits_for(cpu),
+                        "VCPU {number} waits for extra time, and CPU {cpu} idles"
+                    ),
+                    _ => {}
                 }
             }
         }
@@ -212,6 +234,13 @@ impl Storm {
             .map(|&(start_ns, end_ns)| (end_ns - start_ns.max(from_ns)).max(0));
         let used_ns: i64 = used_ns.sum();
         assert!(used_ns <= budget_ns, "{used_ns} used in a period: {line:?}");
+    }
+}
+
+fn settings(draw: &mut Draw) -> Settings {
+    Settings {
+        quantum_ns: draw.one_of(&[0, 0, 1, 3, 7]),
+        ..Settings::default()
     }
 }
 

@@ -213,15 +213,14 @@ fn no_cpu_idles_in_vain() {
         let mut host = random_host(seed);
         // A CPU that is given to one VCPU, for good or for a window, idles while that one does, and one idles
         // whose VCPUs are throttled.
-        // Global policies have no extra time.
-        if [Policy::Null, Policy::Deadline, Policy::Arinc653].contains(&host.policy)
-            || host.policy.is_global()
-        {
+        if [Policy::Null, Policy::Deadline, Policy::Arinc653].contains(&host.policy) {
             continue;
         }
-        if host.policy == Policy::Periodic {
-            host.policy = Policy::Deferrable;
-        }
+        host.policy = match host.policy {
+            Policy::Periodic => Policy::Deferrable,
+            Policy::GlobalPeriodic => Policy::GlobalDeferrable,
+            other => other,
+        };
         for domain in &mut host.domains {
             domain.parameters.extratime = true;
             domain.parameters.cap_percent = 0;

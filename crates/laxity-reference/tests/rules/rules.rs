@@ -698,6 +698,35 @@ fn credit2_lets_more_credits_preempt() {
     assert_eq!(timeline(&host(Policy::Credit2, 10, vec![a, b]), 0), wanted);
 }
 
+/// At 1 A and B have used their budgets up. C has one, and A comes first of the two that wait for extra time. From 2 on
+/// all three take turns of 1 ms. D comes at 3 and has its own CPU, which no VCPU has.
+#[test]
+fn global_servers_share_extra_time_in_turns() {
+    let busy = |cpu: u32| domain(1, 1, 20).on(cpu, &[0, 1]).busy().extratime();
+    let d = domain(1, 3, 20).on(1, &[0, 1]).task(3, 2, 20);
+    let mut host = host(
+        Policy::GlobalDeferrable,
+        8,
+        vec![busy(0), busy(1), busy(0), d],
+    );
+    host.cpus = 2;
+    assert_eq!(timeline(&host, 0), "ACBABCBA");
+    assert_eq!(timeline(&host, 1), "BACDDACB");
+}
+
+/// At 2 A goes behind C, which has its CPU, and comes before B, which goes behind it.
+#[test]
+fn a_quantum_rotates_equals_on_all_cpus() {
+    let busy = |cpu: u32| domain(1, 10, 20).on(cpu, &[0, 1]).busy();
+    let mut host = with_quantum(
+        2,
+        host(Policy::GlobalSporadic, 8, vec![busy(0), busy(1), busy(0)]),
+    );
+    host.cpus = 2;
+    assert_eq!(timeline(&host, 0), "AACCBBAA");
+    assert_eq!(timeline(&host, 1), "BBAACCBB");
+}
+
 /// A may use 3 of every 10, and is parked a microsecond after that, which it pays for in the next 10. B preempts it at
 /// 12. What A has left is then less than the millisecond for which it runs at least.
 #[test]
