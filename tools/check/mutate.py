@@ -1049,7 +1049,7 @@ MUTATIONS = [
     ),
     Mutation(
         "quantum-late",
-        "server.h",
+        "budget.h",
         "    return (time_ns + quantum_ns - 1) / quantum_ns * quantum_ns;",
         "    return (time_ns + quantum_ns) / quantum_ns * quantum_ns;",
         "a budget comes at the first multiple of the quantum that is not before it is due",

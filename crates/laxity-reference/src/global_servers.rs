@@ -241,10 +241,11 @@ impl GlobalServers {
             }
             self.end_period_at(number, full_at_ns);
         }
+        let has_not_blocked = self.has_not_blocked(number);
         let vcpu = &mut self.vcpus[number];
-        if self.budgets == Policy::Polling && !vcpu.awake {
+        if self.budgets == Policy::Polling && !has_not_blocked {
             vcpu.budget_ns = 0;
-        } else if (vcpu.awake || self.budgets == Policy::Periodic) && vcpu.place.is_none() {
+        } else if (has_not_blocked || self.budgets == Policy::Periodic) && vcpu.place.is_none() {
             self.enter(number);
         }
     }
