@@ -219,7 +219,7 @@ fn holds(servers: &Servers, number: usize) -> bool {
     };
     let by_budget = servers.by_budget(number).ok();
     let supplies = by_budget.into_iter().flat_map(|assured| assured.supplies);
-    let free = iter::once_with(|| servers.never_waits(number).map(Supply::free)).flatten();
+    let free = iter::once_with(|| servers.never_waits(number)).flatten();
     let mut best = vec![None; server.tasks.len()];
     for supply in supplies.chain(free) {
         improve(servers, number, &supply, &mut best);
@@ -247,7 +247,7 @@ fn vcpus_and_servers(host: &Host, cpus: &[u32], effort: Effort) -> (Vec<Place>, 
 /// server alone. A VCPU may be switched to once more for each job, when its server has served the lead that
 /// comes before it; that is a decision more, which the job pays.
 fn server_that_lends(host: &Host) -> Option<Host> {
-    if host.policy != Policy::Lending {
+    if host.policy != Policy::Lending || host.timer_latency_ns > 0 {
         return None;
     }
     let decision_ns = host.costs.schedule.max_ns() + host.costs.context_switch.max_ns();
@@ -442,14 +442,15 @@ fn server_of(host: &Host, place: &Place) -> Server {
         Policy::Rtds => parameters.phase_ns,
         _ => 0,
     };
-    let is_late = match policy {
-        Policy::Sporadic | Policy::Sedf => quantum_ns > 0,
-        Policy::Rtds => false,
-        _ => quantum_ns > 0 && period_ns % quantum_ns != 0,
+    let by_quantum_ns = match policy {
+        Policy::Sporadic | Policy::Sedf => quantum_ns,
+        _ if quantum_ns > 0 && period_ns % quantum_ns != 0 => quantum_ns,
+        _ => 0,
     };
+    let late_ns = by_quantum_ns + host.timer_latency_ns;
     let is_bound = |task: &laxity_host::Task| {
         policy != Policy::Sporadic
-            && !is_late
+            && late_ns == 0
             && task.jitter_ns == 0
             && domain.tick.is_none_or(|tick| tick.min_delta_ns == 0)
             && task.period_ns % period_ns == 0
@@ -468,7 +469,7 @@ fn server_of(host: &Host, place: &Place) -> Server {
         period_ns: period_ns.into(),
         phase_ns: phase_ns.into(),
         priority: parameters.priority,
-        late_ns: if is_late { quantum_ns.into() } else { 0 },
+        late_ns: late_ns.into(),
         guest: domain.guest,
         tasks: (domain.tick.iter().map(GuestTask::of_tick))
             .chain(place.tasks.iter().map(|&task| {
@@ -497,8 +498,12 @@ fn beyond_analysis(host: &Host) -> Option<String> {
     if let Some((_, _, why)) = beyond_bounds(host) {
         return Some(why);
     }
-    if host.timer_latency_ns > 0 {
-        return Some("analysis has no bound where timers of the policy are served late".into());
+    // A late timer would keep a lead going, or move the deadlines by which rtds orders.
+    if host.timer_latency_ns > 0 && matches!(host.policy, Policy::Lending | Policy::Rtds) {
+        return Some(format!(
+            "analysis has no bound for the policy {} where its timers are served late",
+            host.policy.name()
+        ));
     }
     let wakes = host.domains.iter().find(|domain| domain.workload.is_some());
     if let Some(domain) = wakes {

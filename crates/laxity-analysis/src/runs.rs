@@ -93,19 +93,20 @@ fn returns(server: &Server, contention: &Contention, window_ns: Ns, effort: Effo
 /// Whether the tasks alone cannot use the budget up.
 fn can_never_exhaust(server: &Server, contention: &Contention, effort: Effort) -> bool {
     !server.cpu_bound
-        && used_without_server_ns(server, contention, server.period_ns, effort)
+        && used_without_server_ns(server, contention, server.period_ns, 0, effort)
             .is_some_and(|used_ns| used_ns < server.budget_ns)
 }
 
 /// The most that the tasks use within a window as long as they do not run out of budget: they run as if
-/// there were no server, so their response times limit what runs in it.
+/// there were no server, so their response times limit what runs in it. `first_ns`: how late the first budget can be.
 pub(crate) fn used_without_server_ns(
     server: &Server,
     contention: &Contention,
     window_ns: Ns,
+    first_ns: Ns,
     effort: Effort,
 ) -> Option<Ns> {
-    let free = Supply::free(contention.clone());
+    let free = Supply::free(contention.clone(), first_ns);
     let history = History::unknown();
     let responses_ns: Vec<Option<Ns>> =
         guest::responses(server.guest, &server.tasks, &free, &history, effort)

@@ -58,6 +58,21 @@
 //! Under SEDF periods begin with wakes, so that any end can be late; a VCPU whose replenishment is
 //! late keeps an end of its period that is past, and with it comes first: no guarantee is given.
 //!
+//! # Late timers
+//!
+//! The timers of a policy may be late by *l*. The end of a running VCPU's budget is the end of a decision, and so on
+//! time. Replenishments are late by up to *l*, unless a wake finds them due, which counts as with a quantum. Three
+//! things are different.
+//!
+//! - The first budget of a deferrable server comes at *l*: a VCPU that has used nothing may wait for it.
+//! - The budget of a blocked periodic server runs down until a timer ends it. What it is overrun by is owed, so that
+//!   all budgets of a VCPU within any time are overrun by *l* at most, and each may lack *l*.
+//! - Under SEDF a VCPU whose replenishment is late goes on with what is left of its slice, with the end of a period
+//!   that is past. A slice is therefore used up to *l* after its end, and what is used in a window is what could be
+//!   used in one that is longer by *l* if all were on time. Slices that end no later than the period of a VCPU are
+//!   counted in the whole period and *l* before it, and the VCPU has the period but *l*. That all slices fit is no
+//!   argument then.
+//!
 //! # Costs
 //!
 //! With a cost of at most *c* for a decision (schedule and switch together), decisions take CPU in
@@ -92,14 +107,14 @@
 //! A wake or a replenishment lets one VCPU come, which takes one CPU, and later leave, which frees one. Under SEDF a
 //! replenishment moves a VCPU that stands in the order instead, which changes one CPU. One event is therefore two
 //! handovers; *k* loses its CPU once for it at most, and is chosen once more for that. Events of VCPUs that come after
-//! *k* change nothing while *k* waits, and *k* keeps its CPU. Once come the handovers that are under way at first, which
-//! end together, one for each VCPU before *k* that leaves, and the first choice of *k*. At the end of a quantum one
-//! CPU is handed over to an equal of its VCPU.
+//! *k* change nothing while *k* waits, and *k* keeps its CPU. Once come the handovers that are under way at first,
+//! which end together, one for each VCPU before *k* that leaves, and the first choice of *k*. At the end of a quantum
+//! one CPU is handed over to an equal of its VCPU.
 //!
-//! Of what all CPUs run there are two bounds: what the guests of the others do, and the decisions that choose these;
-//! and the budgets of the others, of which each can be overrun by *c*. An event brings three such decisions: that of
-//! the VCPU that comes, that of the one that loses its CPU and comes back, and one that lets a CPU idle on the budget of
-//! a blocked VCPU, or that lets a VCPU go on.
+//! Two bounds hold for what all CPUs run: what the guests of the others do, and the decisions that choose these; and
+//! the budgets of the others, of which each can be overrun by *c*. An event brings three such decisions: that of the
+//! VCPU that comes, that of the one that loses its CPU and comes back, and one that lets a CPU idle on the budget of a
+//! blocked VCPU, or that lets a VCPU go on.
 
 use std::cell::RefCell;
 
@@ -206,6 +221,7 @@ pub(crate) struct Servers {
     /// The most that a decision costs.
     decision_ns: Ns,
     quantum_ns: Ns,
+    timer_latency_ns: Ns,
     pub effort: Effort,
     pub servers: Vec<Server>,
     /// Rtds: how long before the end of its period each has its budget for sure, if it always has work.
@@ -230,6 +246,7 @@ impl Servers {
             schedule_ns,
             decision_ns: schedule_ns + Ns::from(costs.context_switch.max_ns()),
             quantum_ns: quantum_ns(host).into(),
+            timer_latency_ns: host.timer_latency_ns.into(),
             effort,
             slacks_ns: vec![0; servers.len()],
             servers,
@@ -409,6 +426,7 @@ impl Servers {
                 Policy::Sedf => Limit::Slices {
                     budget_ns,
                     period_ns,
+                    late_ns: server.late_ns,
                 },
                 Policy::Sporadic => releases(0),
                 Policy::Periodic | Policy::Polling
@@ -426,23 +444,34 @@ impl Servers {
             .map(|other| rival(other, 0, self.demand(other)))
             .collect();
         let overheads = self.overheads(number);
+        // What a budget is overrun by is owed, so that all budgets of a rival are overrun by it together.
+        let overruns_ns = self.rivals(number).count() as Ns * self.idle_overrun_ns();
         if !self.has_one_order {
-            return Contention::new(overheads.once_ns, overheads.events, rivals);
+            return Contention::new(overheads.once_ns + overruns_ns, overheads.events, rivals);
         }
         let choices = self.choices(number);
+        let overrun_ns = self.decision_ns + self.idle_overrun_ns();
         let everywhere = Everywhere {
             cpus: self.cpus,
             rivals,
-            decisions_once_ns: choices.once_ns,
+            decisions_once_ns: choices.once_ns + overruns_ns,
             decisions: choices.events,
             charged: match self.decision_ns {
                 0 => Vec::new(),
-                overrun_ns => (self.rivals(number))
+                _ => (self.rivals(number))
                     .map(|other| rival(other, overrun_ns, None))
                     .collect(),
             },
         };
         Contention::of_cluster(overheads.once_ns, overheads.events, everywhere)
+    }
+
+    /// How far the budget of a blocked VCPU can run down beyond its end, which a timer notices.
+    fn idle_overrun_ns(&self) -> Ns {
+        match self.policy {
+            Policy::Periodic => self.timer_latency_ns,
+            _ => 0,
+        }
     }
 
     /// What the guest of `number` asks for, if that bounds what the VCPU takes of the CPU.
@@ -490,7 +519,7 @@ impl Servers {
     /// What the policy assures to `number`.
     pub fn assured(&self, number: usize) -> Result<Assured, Nothing> {
         let by_budget = self.by_budget(number);
-        let Some(contention) = self.never_waits(number) else {
+        let Some(free) = self.never_waits(number) else {
             return by_budget;
         };
         let mut assured = by_budget.unwrap_or(Assured {
@@ -498,7 +527,7 @@ impl Servers {
             short_ns: None,
             test: None,
         });
-        assured.supplies.push(Supply::free(contention));
+        assured.supplies.push(free);
         Ok(assured)
     }
 
@@ -513,8 +542,17 @@ impl Servers {
         }
     }
 
-    /// What takes the CPU away from a VCPU that cannot use up its budget, if `number` is one.
-    pub fn never_waits(&self, number: usize) -> Option<Contention> {
+    /// How late the first budget is that counts as kept. Sporadic servers begin with theirs, and a wake brings it under
+    /// SEDF.
+    fn first_ns(&self) -> Ns {
+        match self.policy {
+            Policy::Deferrable => self.timer_latency_ns,
+            _ => 0,
+        }
+    }
+
+    /// The supply of a VCPU that cannot use up its budget, if `number` is one.
+    pub fn never_waits(&self, number: usize) -> Option<Supply> {
         let is_late = match self.policy {
             Policy::Deferrable | Policy::Sporadic | Policy::Rtds => false,
             Policy::Sedf => self.quantum_ns > 0,
@@ -534,8 +572,10 @@ impl Servers {
             }
             _ => server.budget_ns,
         } - decisions_ns;
-        let used_ns = runs::used_without_server_ns(server, &contention, window_ns, self.effort)?;
-        (used_ns <= spare_ns).then_some(contention)
+        let first_ns = self.first_ns();
+        let used_ns =
+            runs::used_without_server_ns(server, &contention, window_ns, first_ns, self.effort)?;
+        (used_ns <= spare_ns).then(|| Supply::free(contention, first_ns))
     }
 
     /// What the decisions that its own wakes bring take of the budget of `number` within a window.
@@ -578,7 +618,9 @@ impl Servers {
             return Err(Nothing::SedfQuantum);
         }
         let server = &self.servers[number];
-        let window_ns = server.period_ns;
+        // A slice comes late, and with it the slices of others that end no later have begun before.
+        let sure_in_ns = server.period_ns - server.late_ns;
+        let window_ns = server.period_ns + server.late_ns;
         let slices_ns = |other: usize| {
             let Server {
                 budget_ns,
@@ -614,7 +656,7 @@ impl Servers {
         let (sure_ns, delay_ns) = if fits {
             (server.budget_ns, delay_ns.min(window_ns - server.budget_ns))
         } else {
-            ((server.budget_ns).min(window_ns - delay_ns), delay_ns)
+            ((server.budget_ns).min(sure_in_ns - delay_ns), delay_ns)
         };
         let test = match fits {
             true => "goossens-funk-baruah-2003",
@@ -631,6 +673,9 @@ impl Servers {
     /// SEDF: whether all slices and all decisions together fit into every time that is not shorter than
     /// the period of `number`.
     fn slices_fit(&self, number: usize) -> bool {
+        if self.timer_latency_ns > 0 {
+            return false; // A slice whose period is over is used before all others.
+        }
         if self.has_one_order {
             let density = |server: &Server| rate(server.budget_ns, server.period_ns);
             let sum: Ns = self.servers.iter().map(density).sum();
@@ -690,6 +735,7 @@ impl Servers {
                 budget_ns,
                 most_ns: budget_ns,
                 memory_ns: is_whole.then_some(period_ns),
+                first_ns: 0,
                 delay: Delay::Cluster(delay_ns, contention),
             }],
             short_ns: (!is_whole).then_some(budget_ns),
@@ -704,7 +750,9 @@ impl Servers {
     /// What decisions leave of the budget of `number` in every period, if anything.
     fn uncharged_ns(&self, number: usize) -> Ns {
         let server = &self.servers[number];
-        server.budget_ns - self.charged_ns(number, server.period_ns + server.late_ns)
+        server.budget_ns
+            - self.charged_ns(number, server.period_ns + server.late_ns)
+            - self.idle_overrun_ns()
     }
 
     /// The supply of a server that is replenished at multiples of its period, and of whose budget
@@ -747,6 +795,7 @@ impl Servers {
                 budget_ns,
                 most_ns,
                 memory_ns: keeps.then_some(server.period_ns + server.late_ns),
+                first_ns: self.first_ns(),
                 delay,
             }],
             short_ns: (sure_ns < server.budget_ns).then_some(sure_ns),
@@ -766,7 +815,7 @@ impl Servers {
             .collect();
         let never_merged = !self.has_one_order
             && self.decision_ns == 0
-            && self.quantum_ns == 0
+            && server.late_ns == 0
             && runs::are_never_merged(server, &rivals, contention, self.effort);
         if never_merged {
             server.period_ns
@@ -813,6 +862,7 @@ impl Servers {
                 budget_ns,
                 most_ns,
                 memory_ns: Some(return_ns),
+                first_ns: 0,
                 delay: Delay::Stretches(contention, delays),
             }],
             short_ns,

@@ -166,8 +166,12 @@ pub(crate) enum Limit {
     /// Its budget for each release.
     Releases(Competitor),
     /// SEDF: twice its slice, and from then on its slice a period, for a period that a wake cuts short
-    /// has no more than its part of the slice used.
-    Slices { budget_ns: Ns, period_ns: Ns },
+    /// has no more than its part of the slice used. A slice that is replaced late is used for as long.
+    Slices {
+        budget_ns: Ns,
+        period_ns: Ns,
+        late_ns: Ns,
+    },
     /// What of its budgets is due by the end of the window: a period that ends with the window, those before it, and of
     /// the first one what fits between the begin of the window and the time by which its budget is used for sure,
     /// `slack_ns` before its end (Bertogna and Cirinei, "Response-Time Analysis for Globally Scheduled Symmetric
@@ -196,6 +200,7 @@ impl Rival {
             Limit::Slices {
                 budget_ns,
                 period_ns,
+                ..
             }
             | Limit::Due {
                 budget_ns,
@@ -218,8 +223,9 @@ impl Rival {
             Limit::Slices {
                 budget_ns,
                 period_ns,
+                late_ns,
             } => {
-                let after_ns = (window_ns - 2 * budget_ns).max(0);
+                let after_ns = (window_ns + late_ns - 2 * budget_ns).max(0);
                 2 * budget_ns + ceiling_divide(after_ns * budget_ns, period_ns)
             }
             Limit::Due {
@@ -361,6 +367,7 @@ impl Contention {
                 &Limit::Slices {
                     budget_ns,
                     period_ns,
+                    ..
                 },
                 None,
             ) = (&rival.limit, &rival.demand)
@@ -668,12 +675,14 @@ pub(crate) struct Supply {
     /// Within what time before the begin of work use of budget matters; `None` if budget is lost otherwise
     /// than by use.
     pub memory_ns: Option<Ns>,
+    /// How late the first budget of a server can be that keeps what it does not use.
+    pub first_ns: Ns,
     pub delay: Delay,
 }
 
 impl Supply {
-    /// For a VCPU that never waits for budget.
-    pub fn free(contention: Contention) -> Supply {
+    /// For a VCPU that never waits for budget, but for the first.
+    pub fn free(contention: Contention, first_ns: Ns) -> Supply {
         // Others may ask for any number of CPUs.
         let rest = (ONE - contention.rate()).max(0);
         Supply {
@@ -682,6 +691,7 @@ impl Supply {
             budget_ns: WINDOW_NS_MAX,
             most_ns: WINDOW_NS_MAX * rest / ONE,
             memory_ns: None,
+            first_ns,
             delay: Delay::Free(contention),
         }
     }
@@ -706,6 +716,10 @@ impl Supply {
                 self.time_of_stretches(load_ns, used_ns, contention, delays)?
             }
             _ => self.time_of_periods(load_ns, used_ns)?,
+        };
+        let time_ns = match self.first_ns {
+            0 => time_ns,
+            first_ns => time_ns.max(first_ns + self.time_from_release(load_ns)?),
         };
         (time_ns <= WINDOW_NS_MAX).then_some(time_ns)
     }
@@ -733,7 +747,8 @@ impl Supply {
         let used_up_ns = self.gap_ns + left_ns + self.time_from_release(load_ns - left_ns)?;
         let kept_ns = match &self.delay {
             Delay::LastPeriod { anywhere, .. } | Delay::Cluster(_, anywhere) => {
-                let kept_ns = anywhere.within(self.period_ns).min(self.gap_ns);
+                let apart_ns = self.memory_ns.unwrap_or(self.period_ns);
+                let kept_ns = anywhere.within(apart_ns).min(self.gap_ns);
                 kept_ns + self.time_from_release(load_ns)?
             }
             _ => 0,
@@ -887,6 +902,7 @@ mod tests {
                     budget_ns,
                     most_ns: budget_ns,
                     memory_ns: None,
+                    first_ns: 0,
                     delay: Delay::Deadline(gap_ns, slices),
                 };
                 for load_ns in 1..30 {

@@ -1,5 +1,5 @@
-//! No run of the simulator may show a job later than its bound: with costs, jitter and quanta,
-//! which the reference does not have.
+//! No run of the simulator may show a job later than its bound: with costs, jitter, quanta
+//! and late timers, which the reference does not have.
 
 use laxity_analysis::{TaskCheck, check};
 use laxity_host::{Cost, Costs, GuestScheduler, Host, Policy, Task};
@@ -97,6 +97,39 @@ fn bounds_hold_with_costs_and_jitter() {
         println!("{}: {tried}", policy.name());
         assert!(
             policy.shares_by_weight() || policy.is_model() || tried > 20,
+            "only {tried} hosts under {} had a bound",
+            policy.name()
+        );
+    }
+}
+
+/// Timers are late by up to a fifth of the shortest period; a third of the hosts also have costs.
+fn late_host(seed: u64, policy: Policy) -> Host {
+    let mut host = costly_host(seed, policy);
+    if !seed.is_multiple_of(3) {
+        host.costs = random_host(seed).costs;
+    }
+    let periods_ns = host
+        .domains
+        .iter()
+        .map(|domain| domain.parameters.period_ns);
+    let shortest_ns = periods_ns.min().expect("a host has domains");
+    host.timer_latency_ns = shortest_ns / [5, 20, 100][seed as usize / 3 % 3];
+    host
+}
+
+#[test]
+fn bounds_hold_with_late_timers() {
+    let has_bounds = |policy: &Policy| {
+        (policy.is_partitioned() || policy.is_global()) && *policy != Policy::Lending
+    };
+    for policy in Policy::ALL.into_iter().filter(has_bounds) {
+        let tried = seeds(300)
+            .filter(|&seed| compare(seed, &late_host(seed, policy)))
+            .count();
+        println!("{}: {tried}", policy.name());
+        assert!(
+            tried > 10,
             "only {tried} hosts under {} had a bound",
             policy.name()
         );

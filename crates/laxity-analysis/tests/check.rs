@@ -690,7 +690,7 @@ proptest! {
 }
 
 #[test]
-fn nothing_is_guaranteed_beside_packets_pauses_cold_caches_and_late_timers() {
+fn nothing_is_guaranteed_beside_packets_pauses_cold_caches_and_late_leads() {
     let alone = host(
         Policy::Deferrable,
         vec![domain(5, 10, 1, vec![task("loop", 1, 20, 20)])],
@@ -713,6 +713,8 @@ fn nothing_is_guaranteed_beside_packets_pauses_cold_caches_and_late_timers() {
     cold.domains[0].working_set_bytes = 64;
     let mut late = alone;
     late.timer_latency_ns = 1;
+    assert_eq!(check(&late).verdict, Verdict::Schedulable);
+    late.policy = Policy::Lending;
     for (host, why) in [
         (beside, "domain-2 wakes"),
         (cold, "cold cache"),

@@ -314,7 +314,8 @@ fn compare(seed: u64, host: &Host) -> (usize, usize) {
         for (bound_ns, worst_ns) in of_bound {
             assert!(
                 worst_ns <= bound_ns,
-                "seed {seed}, run {run}: {worst_ns} ns, bound {bound_ns} ns: {found:#?}\n{moved:#?}"
+                "seed {seed}, run {run}, {}: {worst_ns} ns, bound {bound_ns} ns: {found:#?}\n{moved:#?}",
+                host.policy.name()
             );
             tried += 1;
             tight += usize::from(worst_ns == bound_ns);
@@ -471,6 +472,60 @@ fn bounds_hold_for_hostile_phases_with_costs_under_global_policies() {
             policy.name()
         );
     }
+}
+
+/// The host with timers that are late by up to a part of the shortest period.
+fn with_latency(mut host: Host, seed: u64) -> Host {
+    let draw = &mut Draw::new(seed ^ 0x1a7e);
+    let periods_ns = host
+        .domains
+        .iter()
+        .map(|domain| domain.parameters.period_ns);
+    let shortest_ns = periods_ns.min().expect("a host has domains");
+    host.timer_latency_ns = shortest_ns / draw.one_of(&[3, 10, 20, 40, 200]);
+    host
+}
+
+/// With costs on some hosts, and with quanta and extra time on some.
+#[test]
+fn bounds_hold_for_hostile_phases_with_late_timers() {
+    let has_bounds = |policy: &Policy| policy.is_partitioned() || policy.is_global();
+    for policy in Policy::ALL.into_iter().filter(has_bounds) {
+        let (tried, _) = all_hold(GLOBAL_HOSTS, |seed| {
+            let mut host = with_latency(hostile_host(seed, 10_000), seed);
+            host = under(policy, host, seed);
+            if policy.is_partitioned() {
+                for vcpu in host.domains.iter_mut().flat_map(|domain| &mut domain.vcpus) {
+                    vcpu.affinity = vec![vcpu.cpu];
+                }
+            }
+            if seed % 3 == 0 {
+                host = with_costs(host, seed);
+            }
+            if seed % 4 == 0 {
+                host = with_quantum_and_extratime(host, seed);
+            }
+            host
+        });
+        println!("{}: {tried} bounds", policy.name());
+        assert!(
+            policy == Policy::Lending || tried as u64 > cases(GLOBAL_HOSTS) / 2,
+            "{}: {tried} bounds",
+            policy.name()
+        );
+    }
+}
+
+/// 2 of 10, twice, and 1 more, with replenishments that are late by 1: the first is awaited for up to 2 more.
+#[test]
+fn a_late_timer_delays_the_first_replenishment_twice() {
+    let guest = domain(&[0, 1], 2, 10, vec![task(5, 100, 1)]);
+    let mut host = host(2, 1000, vec![guest]);
+    host.policy = Policy::GlobalPolling;
+    let bound_ns = |host: &Host| bounds_ns(&check(host))[0];
+    assert_eq!(bound_ns(&host), Some(10 + 10 + 10 + 1));
+    host.timer_latency_ns = 1;
+    assert_eq!(bound_ns(&host), Some(10 + 2 + 10 + 10 + 1));
 }
 
 /// A cluster of one CPU is a CPU of the policy of each CPU, also if decisions cost time.
