@@ -553,7 +553,14 @@ impl Instance {
         Ok(())
     }
 
-    /// Takes the oldest request, in the order in which the policy made them.
+    /// Whether there are requests to take.
+    #[inline]
+    pub fn has_requests(&self) -> bool {
+        // SAFETY: as in `take_requests`.
+        !unsafe { &(*self.mailbox).requests }.is_empty()
+    }
+
+    /// Takes the requests, in the order in which the policy made them.
     #[inline(always)]
     pub fn take_requests(&mut self, mut each: impl FnMut(Request)) {
         // SAFETY: the mailbox lives as long as `self`, and no callback runs meanwhile.

@@ -16,11 +16,11 @@ struct Entry {
 
 /// A set of timers.
 pub struct Timers {
-    /// A complete binary tree, root at 1; the leaves are the slots, each other node is the winner of its
-    /// two children.
-    entries: Box<[Entry]>,
+    /// A complete binary tree without its root, which is node 1; the leaves are the slots, each other node is the
+    /// winner of its two children. Nodes 2n and 2n + 1 are pair n.
+    pairs: Box<[[Entry; 2]]>,
     leaves: usize,
-    /// The root once more: it is read far more often than it changes.
+    /// The root. It is read far more often than it changes, and is all there is of one slot.
     first: Entry,
 }
 
@@ -28,24 +28,19 @@ impl Timers {
     /// Slots 0 to `slots` - 1, all at [`NEVER`].
     pub fn new(slots: usize) -> Timers {
         let leaves = slots.next_power_of_two();
-        let mut entries = vec![
-            Entry {
-                time_ns: NEVER,
-                slot: 0
-            };
-            2 * leaves
-        ];
-        for slot in 0..leaves {
-            entries[leaves + slot].slot = slot as u32;
-        }
-        for node in (1..leaves).rev() {
-            entries[node] = entries[2 * node];
-        }
-        Timers {
-            first: entries[1],
-            entries: entries.into(),
+        let none = Entry {
+            time_ns: NEVER,
+            slot: 0,
+        };
+        let mut timers = Timers {
+            pairs: vec![[none; 2]; leaves].into(),
             leaves,
+            first: none,
+        };
+        for slot in (0..leaves).rev() {
+            timers.set(slot, NEVER);
         }
+        timers
     }
 
     /// Sets when the slot is due.
@@ -56,20 +51,19 @@ impl Timers {
             time_ns,
             slot: slot as u32,
         };
-        self.entries[node] = winner;
         while node > 1 {
+            let (pair, side) = (&mut self.pairs[node / 2], node % 2);
+            pair[side] = winner;
             // The choice is made without a branch, since the processor cannot predict which of two is earlier.
-            // The lower slot is the left child, the even node.
-            let other = self.entries[node ^ 1];
-            let other_is_left = node & 1 == 1;
+            // The lower slot is on the left, side 0.
+            let other = pair[1 - side];
             let other_wins = (other.time_ns < winner.time_ns)
-                | (other_is_left & (other.time_ns == winner.time_ns));
+                | ((side == 1) & (other.time_ns == winner.time_ns));
             winner = Entry {
                 time_ns: std::hint::select_unpredictable(other_wins, other.time_ns, winner.time_ns),
                 slot: std::hint::select_unpredictable(other_wins, other.slot, winner.slot),
             };
             node /= 2;
-            self.entries[node] = winner;
         }
         self.first = winner;
     }
@@ -77,7 +71,10 @@ impl Timers {
     /// When the slot is due.
     #[inline]
     pub fn at(&self, slot: usize) -> i64 {
-        self.entries[self.leaves + slot].time_ns
+        match self.leaves + slot {
+            1 => self.first.time_ns,
+            leaf => self.pairs[leaf / 2][leaf % 2].time_ns,
+        }
     }
 
     /// The earliest slot, and when it is due; of those due at the same time, the lowest.

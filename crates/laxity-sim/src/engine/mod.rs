@@ -262,13 +262,18 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
             }
         }
         let mut now = 0;
+        let mut next_ns = self.next_ns();
         while now <= self.host.duration_ns {
             // Everything of this instant first, then the decisions, which may bring on more of it.
-            while self.serve(now) {}
+            while next_ns <= now {
+                self.serve(now);
+                next_ns = self.next_ns();
+            }
             while self.pending.any {
                 self.decide(now);
+                next_ns = self.next_ns();
             }
-            now = self.agenda.next_ns().min(self.workloads.next_ns());
+            now = next_ns;
             instants += 1;
             if instants == WATCH_INTERVAL {
                 instants = 0;
@@ -288,8 +293,14 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
         true
     }
 
-    /// Serves the first of the due events; false if none is due.
-    fn serve(&mut self, now: i64) -> bool {
+    /// When the next thing happens.
+    #[inline]
+    fn next_ns(&self) -> i64 {
+        self.agenda.next_ns().min(self.workloads.next_ns())
+    }
+
+    /// Serves the first of the events that are due, of which there is one.
+    fn serve(&mut self, now: i64) {
         if let Some(cpu) = self.agenda.completions.due(now) {
             self.complete(cpu as u32, now);
         } else if let Some(first) = self.agenda.arrivals.due(now) {
@@ -307,24 +318,23 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
             self.workloads.serve(now);
             self.report_packets();
             self.signal(now);
-        } else if let Some(slot) = self.agenda.policy.due(now) {
-            self.agenda.policy.set(slot, NEVER);
-            if slot < self.cpus.len() {
-                self.policy.timer(slot as u32, now);
-            } else {
-                self.policy.account(now);
-            }
+        } else if let Some(cpu) = self.agenda.policy.due(now) {
+            self.agenda.policy.set(cpu, NEVER);
+            self.policy.timer(cpu as u32, now);
             self.serve_requests();
             self.report(now);
-        } else if let Some(cpu) = self.agenda.decisions.due(now) {
+        } else if self.agenda.accounting_ns <= now {
+            self.agenda.accounting_ns = NEVER;
+            self.policy.account(now);
+            self.serve_requests();
+            self.report(now);
+        } else {
+            let (_, cpu) = self.agenda.decisions.first();
             self.agenda.decisions.set(cpu, NEVER);
             self.cpus[cpu].asked = true;
             self.pending.insert(cpu as u32);
-        } else {
-            return false;
         }
         self.events += 1;
-        true
     }
 
     /// The slot of the arrivals that are due that comes first; `first` does if no tie says otherwise.
@@ -347,7 +357,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
     }
 
     /// Gives the running VCPU the work that it has done up to now.
-    #[inline]
+    #[inline(always)]
     fn account(&mut self, number: u32, now: i64) {
         let cpu = &mut self.cpus[number as usize];
         let mut done_ns = now - cpu.accounted_ns;
@@ -430,7 +440,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
     }
 
     /// Lets the running VCPU go on with the task that its guest's scheduler chooses.
-    #[inline]
+    #[inline(always)]
     fn execute(&mut self, cpu: u32, now: i64) {
         let index = self.cpus[cpu as usize].vcpu as usize;
         let vcpu = &mut self.vcpus[index];
@@ -748,6 +758,13 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
 
     #[inline]
     fn serve_requests(&mut self) {
+        if self.policy.has_requests() {
+            self.take_requests();
+        }
+    }
+
+    #[inline(never)]
+    fn take_requests(&mut self) {
         let Simulation {
             policy,
             agenda,
@@ -764,9 +781,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
                     .set(cpu as usize, at_ns.saturating_add(latency_ns));
             }
             Request::ArmAccount(at_ns) => {
-                agenda
-                    .policy
-                    .set(cpus.len(), at_ns.saturating_add(latency_ns));
+                agenda.accounting_ns = at_ns.saturating_add(latency_ns);
             }
             Request::Kick(cpu) => {
                 cpus[cpu as usize].asked = true;

@@ -6,7 +6,7 @@ use laxity_policy::Instance;
 /// At most one a CPU.
 #[derive(Debug, Default)]
 pub struct Saving {
-    /// When each will be saved.
+    /// When each will be saved, in any order.
     vcpus: Vec<(i64, usize)>,
 }
 
@@ -20,15 +20,15 @@ impl Saving {
     /// A CPU is about to decide: it may take those that are saved by now.
     #[inline]
     pub fn finish(&mut self, policy: &mut Instance, now: i64) {
-        if self.vcpus.is_empty() {
-            return;
-        }
-        self.vcpus.retain(|&(saved_ns, vcpu)| {
+        let mut place = 0;
+        while let Some(&(saved_ns, vcpu)) = self.vcpus.get(place) {
             if saved_ns <= now {
                 policy.saved(vcpu);
+                self.vcpus.swap_remove(place);
+            } else {
+                place += 1;
             }
-            saved_ns > now
-        });
+        }
     }
 }
 

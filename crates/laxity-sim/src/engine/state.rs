@@ -4,7 +4,7 @@ use super::saving::Saving;
 use crate::caches::Caches;
 use crate::guest::Ready;
 use crate::random::uniform_ns;
-use crate::timers::Timers;
+use crate::timers::{NEVER, Timers};
 use laxity_host::{Host, Tick};
 use laxity_policy::Instance;
 use laxity_run::{Responses, Waits};
@@ -149,8 +149,10 @@ pub struct Agenda {
     pub completions: Timers,
     /// One a task: its next job is released; behind them one a domain with ticks: they fall due.
     pub arrivals: Timers,
-    /// One a CPU, and accounting behind them: what the policy armed.
+    /// One a CPU: what the policy armed.
     pub policy: Timers,
+    /// When the policy accounts.
+    pub accounting_ns: i64,
     /// One a CPU: its decision holds no longer.
     pub decisions: Timers,
 }
@@ -160,7 +162,8 @@ impl Agenda {
         Agenda {
             completions: Timers::new(cpus),
             arrivals: Timers::new(tasks + ticking),
-            policy: Timers::new(cpus + 1),
+            policy: Timers::new(cpus),
+            accounting_ns: NEVER,
             decisions: Timers::new(cpus),
         }
     }
@@ -172,11 +175,13 @@ impl Agenda {
             completions,
             arrivals,
             policy,
+            accounting_ns,
             decisions,
         } = self;
         (completions.first().0)
             .min(arrivals.first().0)
             .min(policy.first().0)
+            .min(*accounting_ns)
             .min(decisions.first().0)
     }
 }
