@@ -108,7 +108,7 @@ impl Cost {
         let at = u64::from(quantile);
         match *self {
             Cost::Constant { ns } => ns,
-            // A simulation draws little else, and cannot foresee in which piece a draw falls.
+            // Packets draw little else, and a processor cannot foresee in which piece a draw falls.
             Cost::Quantiles {
                 median_ns,
                 p90_ns: None,
@@ -116,55 +116,121 @@ impl Cost {
                 p999_ns: None,
                 max_ns,
             } => {
-                const QUANTILES: [u64; 4] = [0, MEDIAN, P99, MAX];
+                const PIECES: [Piece; 3] = [
+                    Piece::of_quantiles(0, MEDIAN),
+                    Piece::of_quantiles(MEDIAN, P99),
+                    Piece::of_quantiles(P99, MAX),
+                ];
                 let costs_ns = [median_ns / 2, median_ns, p99_ns, max_ns];
                 let piece = usize::from(at >= MEDIAN) + usize::from(at >= P99);
-                let point = |number: usize| (QUANTILES[number], costs_ns[number]);
-                between_ns(point(piece), point(piece + 1), at)
+                let from_ns = costs_ns[piece];
+                Piece {
+                    from_ns,
+                    rise_ns: (costs_ns[piece + 1] - from_ns) as u64,
+                    ..PIECES[piece]
+                }
+                .at(at)
             }
-            Cost::Quantiles { .. } => self.bent_ns(at),
+            Cost::Quantiles { .. } => self.distribution().at(quantile),
         }
     }
 
-    /// [`Cost::at`] of a distribution with any of its quantiles.
+    /// The distribution of its draws; that of a constant cost has one value.
     #[inline(never)]
-    fn bent_ns(&self, at: u64) -> i64 {
-        let Cost::Quantiles {
-            median_ns,
-            p90_ns,
-            p99_ns,
-            p999_ns,
-            max_ns,
-        } = *self
-        else {
-            return self.max_ns();
+    pub fn distribution(&self) -> PiecewiseLinear {
+        let (points, max_ns) = match *self {
+            Cost::Constant { ns } => ([Some((0, ns)), None, None, None, None], ns),
+            Cost::Quantiles {
+                median_ns,
+                p90_ns,
+                p99_ns,
+                p999_ns,
+                max_ns,
+            } => (
+                [
+                    Some((0, median_ns / 2)),
+                    Some((MEDIAN, median_ns)),
+                    p90_ns.map(|p90_ns| (P90.into(), p90_ns)),
+                    Some((P99, p99_ns)),
+                    p999_ns.map(|p999_ns| (P999.into(), p999_ns)),
+                ],
+                max_ns,
+            ),
         };
-        let points = [
-            Some((MEDIAN, median_ns)),
-            p90_ns.map(|p90_ns| (P90.into(), p90_ns)),
-            Some((P99, p99_ns)),
-            p999_ns.map(|p999_ns| (P999.into(), p999_ns)),
-        ];
-        let mut from = (0, median_ns / 2);
-        for to in points.into_iter().flatten() {
-            if at < to.0 {
-                return between_ns(from, to, at);
-            }
-            from = to;
+        let mut pieces = [Piece::between((MAX, max_ns), (MAX + 1, max_ns)); 5];
+        let mut to = (MAX, max_ns);
+        let mut place = pieces.len();
+        for from in points.into_iter().flatten().rev() {
+            place -= 1;
+            pieces[place] = Piece::between(from, to);
+            to = from;
         }
-        between_ns(from, (MAX, max_ns), at)
+        pieces.rotate_left(place);
+        PiecewiseLinear { pieces }
     }
 }
 
-/// The value at a quantile on the line between two others, each with its value.
-#[inline]
-fn between_ns(from: (u64, i64), to: (u64, i64), at: u64) -> i64 {
-    let (rise_ns, length, along) = ((to.1 - from.1) as u64, to.0 - from.0, at - from.0);
-    let risen_ns = match rise_ns.checked_mul(along) {
-        Some(product) => product / length,
-        None => (u128::from(rise_ns) * u128::from(along) / u128::from(length)) as u64,
-    };
-    from.1 + risen_ns as i64
+/// The values at all quantiles, which are linear in pieces.
+#[derive(Debug, Clone, Copy)]
+pub struct PiecewiseLinear {
+    /// In order; behind them some whose quantiles are greater than any.
+    pieces: [Piece; 5],
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    /// Its first quantile, and the number of its quantiles, in 1 / 2^32.
+    from: u64,
+    length: u64,
+    from_ns: i64,
+    rise_ns: u64,
+}
+
+impl Piece {
+    /// Between two quantiles, with no values yet.
+    const fn of_quantiles(from: u64, to: u64) -> Piece {
+        Piece {
+            from,
+            length: to - from,
+            from_ns: 0,
+            rise_ns: 0,
+        }
+    }
+
+    /// Between two quantiles, each with its value.
+    fn between(from: (u64, i64), to: (u64, i64)) -> Piece {
+        Piece {
+            from_ns: from.1,
+            rise_ns: (to.1 - from.1) as u64,
+            ..Piece::of_quantiles(from.0, to.0)
+        }
+    }
+
+    /// The value at one of its quantiles.
+    #[inline]
+    fn at(&self, quantile: u64) -> i64 {
+        let along = quantile - self.from;
+        let risen_ns = match self.rise_ns.checked_mul(along) {
+            Some(product) => product / self.length,
+            None => {
+                let product = u128::from(self.rise_ns) * u128::from(along);
+                (product / u128::from(self.length)) as u64
+            }
+        };
+        self.from_ns + risen_ns as i64
+    }
+}
+
+impl PiecewiseLinear {
+    /// The value at the quantile `quantile` / 2^32, in nanoseconds.
+    #[inline]
+    pub fn at(&self, quantile: u32) -> i64 {
+        let at = u64::from(quantile);
+        // A processor cannot foresee in which piece a draw falls: no branch depends on it.
+        let (_, later) = self.pieces.split_at(1);
+        let piece = later.iter().filter(|piece| piece.from <= at).count();
+        self.pieces[piece].at(at)
+    }
 }
 
 /// One cost: a time, or quantiles of its distribution.
@@ -344,8 +410,12 @@ mod tests {
             (0.9995, 60_100, 2_030),
         ] {
             for (cost, expected_ns) in [(BENT, bent_ns), (STRAIGHT, straight_ns)] {
-                let off_ns = cost.at(part(quantile)) - expected_ns;
-                assert!((-1..=0).contains(&off_ns), "{quantile}: {off_ns}");
+                let found_ns = cost.at(part(quantile));
+                assert!(
+                    (expected_ns - 1..=expected_ns).contains(&found_ns),
+                    "{quantile}: {found_ns}"
+                );
+                assert_eq!(cost.distribution().at(part(quantile)), found_ns);
             }
         }
     }

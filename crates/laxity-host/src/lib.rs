@@ -44,7 +44,7 @@ mod windows;
 
 use laxity_config::FileError;
 
-pub use cost::Cost;
+pub use cost::{Cost, PiecewiseLinear};
 pub use document::Document;
 pub use file::{Host, Network};
 pub use fleet::{Fleet, FleetGuest, FleetHost};

@@ -1,6 +1,6 @@
 //! Random numbers of a run: one stream for each purpose, so that one more draw for one does not shift another.
 
-use laxity_host::Cost;
+use laxity_host::{Cost, PiecewiseLinear};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::{Lcg64Xsh32, Pcg32};
 
@@ -21,6 +21,30 @@ pub fn stream(seed: u64, purpose: Purpose, index: usize) -> Pcg32 {
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     bytes[8..].copy_from_slice(&((purpose as u64) << 32 | index as u64).to_le_bytes());
     Lcg64Xsh32::from_seed(bytes)
+}
+
+/// What something costs, prepared for many draws.
+pub enum Drawn {
+    Constant { ns: i64 },
+    From(PiecewiseLinear),
+}
+
+impl Drawn {
+    pub fn of(cost: &Cost) -> Drawn {
+        match *cost {
+            Cost::Constant { ns } => Drawn::Constant { ns },
+            Cost::Quantiles { .. } => Drawn::From(cost.distribution()),
+        }
+    }
+
+    /// What it costs this time, ns.
+    #[inline]
+    pub fn next(&self, random: &mut Pcg32) -> i64 {
+        match self {
+            Drawn::Constant { ns } => *ns,
+            Drawn::From(distribution) => distribution.at(random.next_u32()),
+        }
+    }
 }
 
 /// What something costs this time, ns.

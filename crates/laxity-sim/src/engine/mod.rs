@@ -8,7 +8,7 @@ use crate::bursts::Bursts;
 use crate::caches::Caches;
 use crate::guest::Ready;
 use crate::network::Network;
-use crate::random::{Purpose, draw, stream};
+use crate::random::{Drawn, Purpose, stream};
 use crate::timers::NEVER;
 use crate::workloads::{Found, Workloads};
 use laxity_host::Host;
@@ -19,7 +19,7 @@ use laxity_run::{
 };
 use laxity_trace::{Kind, NONE, Off, Record, Sink, Tie, job};
 use saving::Saving;
-use state::{Agenda, Cpu, Due, NOBODY, Pending, Simulation, TICK, Task, Vcpu};
+use state::{Agenda, Costs, Cpu, Due, NOBODY, Pending, Simulation, TICK, Task, Vcpu};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
 
@@ -158,6 +158,10 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
                 any: false,
             },
             saving: Saving::default(),
+            costs: Costs {
+                schedule: Drawn::of(&host.costs.schedule),
+                context_switch: Drawn::of(&host.costs.context_switch),
+            },
             workloads,
             caches: Caches::new(host),
             sink,
@@ -672,13 +676,13 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
         let decision = self.policy.schedule(number, now);
         let chosen = decision.vcpu.map_or(NOBODY, |vcpu| vcpu as u32);
         let cpu = &mut self.cpus[number as usize];
-        let schedule_ns = draw(&self.host.costs.schedule, &mut cpu.random);
+        let schedule_ns = self.costs.schedule.next(&mut cpu.random);
         let mut cost_ns = schedule_ns;
         self.events += 1;
         self.schedule_calls += 1;
         self.schedule_ns += schedule_ns;
         if chosen != before {
-            let switch_ns = draw(&self.host.costs.context_switch, &mut cpu.random);
+            let switch_ns = self.costs.context_switch.next(&mut cpu.random);
             cost_ns += switch_ns;
             self.context_switches += 1;
             self.context_switch_ns += switch_ns;

@@ -3,7 +3,7 @@
 use super::saving::Saving;
 use crate::caches::Caches;
 use crate::guest::Ready;
-use crate::random::uniform_ns;
+use crate::random::{Drawn, uniform_ns};
 use crate::timers::{NEVER, Timers};
 use laxity_host::{Host, Tick};
 use laxity_policy::Instance;
@@ -127,6 +127,12 @@ pub struct Cpu {
     pub random: Pcg32,
 }
 
+/// What scheduling costs.
+pub struct Costs {
+    pub schedule: Drawn,
+    pub context_switch: Drawn,
+}
+
 /// A set of CPUs that are to decide.
 pub struct Pending {
     pub words: Vec<u64>,
@@ -200,6 +206,7 @@ pub struct Simulation<'host, W, S> {
     pub cpus: Vec<Cpu>,
     pub pending: Pending,
     pub saving: Saving,
+    pub costs: Costs,
     pub workloads: W,
     pub caches: Option<Caches>,
     pub sink: S,
