@@ -83,8 +83,6 @@ struct server_cpu {
     struct server_vcpu *burning;
     int64_t used_until_ns; /* up to when use is accounted */
     int64_t stolen_ns;     /* how much of cpu.stolen_ns is */
-    int64_t decided_ns;    /* when the decision in force was made */
-    int64_t until_ns;      /* its end, as told to the embedder */
     int64_t armed_ns;      /* when the timer will fire, as told to the embedder */
     /* The last result of server_replenishment_at, and its key. Every decision needs the result, and
      * a division is the largest part of its cost. */
@@ -456,6 +454,7 @@ static inline void server_use(struct laxity_instance *instance, struct server_cp
     struct server_vcpu *vcpu = cpu->burning;
     int64_t from_ns = cpu->used_until_ns, passed_ns, used_ns;
 
+    cpu->cpu.repeats_ns = 0;
     /* A blocked VCPU's budget runs down whichever VCPU has the CPU. */
     if (SERVER_LENDS(instance) || vcpu == server_running(cpu))
         from_ns += cpu->cpu.stolen_ns - cpu->stolen_ns;
@@ -505,18 +504,18 @@ static inline struct server_choice server_choose(const struct laxity_instance *i
 static inline int64_t server_until(const struct laxity_instance *instance, struct server_cpu *cpu,
                                    struct server_choice choice, int64_t now)
 {
-    int64_t until_ns = LAXITY_NEVER;
+    int64_t quantum_ns = instance->settings.quantum_ns, until_ns = LAXITY_NEVER;
 
     if (choice.run && choice.run == choice.burn) {
         until_ns = now + choice.burn->left_ns;
     } else if (choice.run && list_holds(&choice.run->extra) &&
                choice.run->extra.next != &cpu->extra_queue) {
-        until_ns = cpu->decided_ns + SERVER_EXTRA_TURN;
+        until_ns = cpu->cpu.decided_ns + SERVER_EXTRA_TURN;
         if (until_ns < now)
             until_ns = now;
     }
-    if (instance->settings.quantum_ns && until_ns > cpu->decided_ns + instance->settings.quantum_ns)
-        until_ns = cpu->decided_ns + instance->settings.quantum_ns;
+    if (quantum_ns && until_ns > cpu->cpu.decided_ns + quantum_ns)
+        until_ns = cpu->cpu.decided_ns + quantum_ns;
     return until_ns;
 }
 
@@ -568,6 +567,27 @@ static inline void server_arm(struct laxity_instance *instance, struct server_cp
     laxity_arm_timer(instance, cpu->cpu.number, at_ns);
 }
 
+/* The time before which a decision that was just repeated would be repeated again: the VCPU is
+ * behind its equals already, its budget lasts for another quantum, and the timer does not fire. */
+static inline int64_t server_repeats(const struct laxity_instance *instance,
+                                     const struct server_cpu *cpu, struct server_choice choice,
+                                     int64_t now)
+{
+    int64_t quantum_ns = instance->settings.quantum_ns, lasts_ns;
+
+    if (!quantum_ns)
+        return 0;
+    if (!choice.run)
+        return cpu->armed_ns;
+    /* The growth of a lead depends on what each decision costs. */
+    if (SERVER_LENDS(instance) && (choice.run != choice.burn || choice.run->lead_count))
+        return 0;
+    if (choice.run != choice.burn)
+        return cpu->armed_ns;
+    lasts_ns = now + choice.run->left_ns - quantum_ns + 1;
+    return lasts_ns < cpu->armed_ns ? lasts_ns : cpu->armed_ns;
+}
+
 /* Is called after every change: asks for a decision if the decision would change. */
 static inline void server_review(struct laxity_instance *instance, struct server_cpu *cpu,
                                  int64_t now)
@@ -582,8 +602,8 @@ static inline void server_review(struct laxity_instance *instance, struct server
         int64_t until_ns;
         server_burn(instance, cpu, choice.burn, now);
         until_ns = server_until(instance, cpu, choice, now);
-        if (until_ns != cpu->until_ns) {
-            cpu->until_ns = until_ns;
+        if (until_ns != cpu->cpu.until_ns) {
+            cpu->cpu.until_ns = until_ns;
             laxity_extend(instance, cpu->cpu.number, until_ns);
         }
     }
@@ -607,8 +627,8 @@ static void server_add_cpu(struct laxity_instance *instance, struct laxity_cpu *
     (void)instance;
     list_init(&cpu->extra_queue);
     list_init(&cpu->members);
-    cpu->used_until_ns = cpu->decided_ns = now;
-    cpu->until_ns = cpu->armed_ns = cpu->rounded_from_ns = LAXITY_NEVER;
+    cpu->used_until_ns = cpu->cpu.decided_ns = now;
+    cpu->cpu.until_ns = cpu->armed_ns = cpu->rounded_from_ns = LAXITY_NEVER;
 }
 
 static void server_remove_cpu(struct laxity_instance *instance, struct laxity_cpu *cpu, int64_t now)
@@ -773,9 +793,9 @@ static struct laxity_decision server_schedule(struct laxity_instance *instance,
         server_until(instance, cpu, choice, now) > now) {
         /* The reason for this decision is obsolete: the decision in force continues. */
         server_burn(instance, cpu, choice.burn, now);
-        cpu->until_ns = server_until(instance, cpu, choice, now);
+        cpu->cpu.until_ns = server_until(instance, cpu, choice, now);
         server_arm(instance, cpu, now);
-        return (struct laxity_decision){base->current, cpu->until_ns};
+        return (struct laxity_decision){base->current, cpu->cpu.until_ns};
     }
     if (current && !current->vcpu.runnable) {
         server_leave_extra(current);
@@ -790,10 +810,12 @@ static struct laxity_decision server_schedule(struct laxity_instance *instance,
     choice = server_choose(instance, cpu);
     server_burn(instance, cpu, choice.burn, now);
     base->current = choice.run ? &choice.run->vcpu : NULL;
-    cpu->decided_ns = now;
-    cpu->until_ns = server_until(instance, cpu, choice, now);
+    cpu->cpu.decided_ns = now;
+    cpu->cpu.until_ns = server_until(instance, cpu, choice, now);
     server_arm(instance, cpu, now);
-    return (struct laxity_decision){base->current, cpu->until_ns};
+    if (choice.run == current)
+        cpu->cpu.repeats_ns = server_repeats(instance, cpu, choice, now);
+    return (struct laxity_decision){base->current, cpu->cpu.until_ns};
 }
 
 static void server_timer(struct laxity_instance *instance, struct laxity_cpu *base, int64_t now)

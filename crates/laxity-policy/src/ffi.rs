@@ -32,6 +32,9 @@ pub struct Instance {
 pub struct Cpu {
     pub number: u32,
     pub current: *mut Vcpu,
+    pub decided_ns: i64,
+    pub until_ns: i64,
+    pub repeats_ns: i64,
     pub switched_ns: i64,
     pub stolen_ns: i64,
 }

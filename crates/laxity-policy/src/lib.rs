@@ -361,7 +361,11 @@ impl Instance {
     #[inline]
     pub fn block_running(&mut self, vcpu: usize) {
         // SAFETY: all pointers are live.
-        unsafe { (*self.vcpus[vcpu]).runnable = false }
+        unsafe {
+            let vcpu = self.vcpus[vcpu];
+            (*vcpu).runnable = false;
+            (*self.cpus[(*vcpu).cpu as usize]).repeats_ns = 0;
+        }
     }
 
     /// An event came for a VCPU that is runnable already. Does nothing if it is blocked.
@@ -401,7 +405,10 @@ impl Instance {
     /// before. The decision in force ends later by as much.
     pub fn steal(&mut self, cpu: u32, for_ns: i64) {
         // SAFETY: all pointers in `cpus` are live.
-        unsafe { (*self.cpus[cpu as usize]).stolen_ns += for_ns }
+        unsafe {
+            (*self.cpus[cpu as usize]).stolen_ns += for_ns;
+            (*self.cpus[cpu as usize]).repeats_ns = 0;
+        }
     }
 
     /// A VCPU is paused, whether it runs or not. Does nothing if it is blocked.
@@ -464,6 +471,30 @@ impl Instance {
             Decision {
                 vcpu,
                 until_ns: decision.until_ns,
+            }
+        }
+    }
+
+    /// Whether [`schedule`](Self::schedule) would only repeat the decision in force, for a quantum.
+    #[inline]
+    pub fn repeats(&self, cpu: u32, now: i64) -> bool {
+        // SAFETY: all pointers in `cpus` are live.
+        let cpu = unsafe { &*self.cpus[cpu as usize] };
+        cpu.until_ns <= now && now < cpu.repeats_ns
+    }
+
+    /// Repeats the decision in force, in place of [`schedule`](Self::schedule).
+    #[inline]
+    pub fn repeat(&mut self, cpu: u32, now: i64) -> Decision {
+        debug_assert!(self.repeats(cpu, now));
+        // SAFETY: all pointers are live.
+        unsafe {
+            let cpu = self.cpus[cpu as usize];
+            (*cpu).decided_ns = now;
+            (*cpu).until_ns = now + (*self.instance).settings.quantum_ns;
+            Decision {
+                vcpu: (*cpu).current.as_ref().map(|vcpu| vcpu.owner as usize),
+                until_ns: (*cpu).until_ns,
             }
         }
     }

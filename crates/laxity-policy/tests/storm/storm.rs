@@ -729,7 +729,13 @@ impl Storm {
         } else {
             (self.credit_choice(cpu), None)
         };
+        let repeated = self.instance.repeats(cpu as u32, now);
         let decision = self.instance.schedule(cpu as u32, now);
+        if repeated {
+            assert_eq!(decision.vcpu, self.cpus[cpu].running, "CPU {cpu} repeats");
+            let quantum_ns = self.settings.quantum_ns;
+            assert_eq!(decision.until_ns, now + quantum_ns, "CPU {cpu} repeats");
+        }
         // For some decisions the embedder says how long they take.
         let switched_ns = match self.draw.between(1, 4) {
             1 => now + self.draw.between(0, 3 * self.unit_ns),

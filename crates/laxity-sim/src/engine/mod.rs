@@ -673,7 +673,11 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
         }
 
         self.saving.finish(&mut self.policy, now);
-        let decision = self.policy.schedule(number, now);
+        let decision = if self.policy.repeats(number, now) {
+            self.policy.repeat(number, now)
+        } else {
+            self.policy.schedule(number, now)
+        };
         let chosen = decision.vcpu.map_or(NOBODY, |vcpu| vcpu as u32);
         let cpu = &mut self.cpus[number as usize];
         let schedule_ns = self.costs.schedule.next(&mut cpu.random);
