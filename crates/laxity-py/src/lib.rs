@@ -83,7 +83,11 @@ fn result_and_times(outcome: &Outcome) -> PyResult<ResultAndTimes> {
 }
 
 fn bytes(times: &[i64]) -> Vec<u8> {
-    times.iter().flat_map(|time| time.to_le_bytes()).collect()
+    let mut bytes = vec![0; size_of_val(times)];
+    for (to, time) in bytes.chunks_exact_mut(size_of::<i64>()).zip(times) {
+        to.copy_from_slice(&time.to_le_bytes());
+    }
+    bytes
 }
 
 fn kept(outcome: &Outcome) -> Vec<Kept> {

@@ -127,15 +127,19 @@ pub fn estimate(
     overrides: Vec<Vec<String>>,
 ) -> PyResult<Estimate> {
     let document = Arc::clone(document);
-    interruptible(py, move || {
-        let of_run = |overrides: &Vec<String>| {
-            let host = document.host(overrides)?;
-            Ok(laxity_sim::estimate(&host))
-        };
-        let each = overrides.par_iter().map(of_run);
-        each.try_reduce(Estimate::default, |a, b| Ok(a.and(b)))
-    })?
-    .map_err(|error: FileError| host_error(&error))
+    let of_run = move |overrides: &Vec<String>| {
+        let host = document.host(overrides)?;
+        Ok(laxity_sim::estimate(&host))
+    };
+    let estimate = match &overrides[..] {
+        // Threads would take longer than this, and than many a run.
+        [overrides] => of_run(overrides),
+        _ => interruptible(py, move || {
+            let each = overrides.par_iter().map(of_run);
+            each.try_reduce(Estimate::default, |a, b| Ok(a.and(b)))
+        })?,
+    };
+    estimate.map_err(|error: FileError| host_error(&error))
 }
 
 /// Many runs, on that many threads or else on all CPUs, in their order: what `keep` takes of each one's result.

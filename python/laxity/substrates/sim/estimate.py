@@ -30,17 +30,12 @@ class Resources:
     @classmethod
     def free(cls, trace: Path | None = None, workers: Workers | None = None) -> Resources:
         """Returns what nobody uses of this machine's resources, or those of workers."""
-        pages = {
-            key: int(value.split()[0]) * 1024
-            for key, _, value in (
-                line.partition(":") for line in Path("/proc/meminfo").read_text().splitlines()
-            )
-        }
+        _, _, available = Path("/proc/meminfo").read_text().partition("MemAvailable:")
         # A directory that is not there is refused where the trace is opened.
         disk = None
         if trace is not None and trace.parent.is_dir():
             disk = shutil.disk_usage(trace.parent).free
-        cpus, memory_bytes = len(os.sched_getaffinity(0)), pages["MemAvailable"]
+        cpus, memory_bytes = len(os.sched_getaffinity(0)), 1024 * int(available.split()[0])
         if workers is not None:
             cpus, memory_bytes = workers.count, workers.memory_bytes or memory_bytes
         return cls(cpus, memory_bytes, disk)
