@@ -59,7 +59,7 @@ class HostFile:
         overrides: list[str],
         trace: str | None = None,
         progress: Callable[[int], None] | None = None,
-        ties: str | None = None,
+        seen: str | None = None,
     ) -> tuple[str, list[list[Times]], list[Kept]]: ...
     def trace_metadata(self, overrides: list[str], substrate: str) -> str: ...
     def result_of_jobs(

@@ -104,7 +104,7 @@ def measure(
         refuse(on, [host])
     directory.mkdir(parents=True)
     settled: list[str] = []
-    ties: Path | None = None
+    seen: Path | None = None
     runs = {}
     for on in sorted((a, b), key=lambda each: each.is_model):
         keep = directory / on.name
@@ -114,12 +114,12 @@ def measure(
             host.changed(settled) if on.is_model else host,
             trace=directory / f"{on.name}.laxtrace",
             keep=keep,
-            ties=ties,
+            seen=seen,
             say=say,
             progress=progress,
         )
         settled += on.settled(keep, host)
-        ties = run.trace
+        seen = run.trace
         runs[on.name] = run
     first, second = runs[a.name], runs[b.name]
     with core_errors():

@@ -189,7 +189,7 @@ class Host:
         set: str | Iterable[str] = (),
         trace: str | Path | None = None,
         keep: str | Path | None = None,
-        ties: str | Path | None = None,
+        seen: str | Path | None = None,
         say: Say = silent,
         progress: Progress | None = None,
     ) -> Run:
@@ -198,7 +198,7 @@ class Host:
         A trace is written to the file `trace`, if the substrate traces. `keep`, a directory that is
         not there yet, gets all else that the substrate leaves, such as the log of a machine. The
         simulator releases jobs of one instant in the order of the host file, or that in which VCPUs
-        wake for them in the trace `ties`.
+        wake for them in the trace `seen`.
         """
         place = substrates.of(on)
         host = self.resolve(overrides_of(set, policy=policy, seed=seed, duration=duration))
@@ -207,7 +207,7 @@ class Host:
             host,
             trace=None if trace is None else Path(trace),
             keep=None if keep is None else Path(keep),
-            ties=None if ties is None else Path(ties),
+            seen=None if seen is None else Path(seen),
             say=say,
             progress=progress,
         )

@@ -231,7 +231,7 @@ def test_guests_that_tell_are_lent_to_and_credit_keeps_its_clock(tmp_path: Path)
     }
     runs = boot_all(hosts, "repeatable", tmp_path / "out", print)
     credit, trace = runs.pop("credit"), tmp_path / "sim.laxtrace"
-    sim = Host.parse(SHARES).run(set=known.costs(hosts["credit"]), trace=trace, ties=credit.trace)
+    sim = Host.parse(SHARES).run(set=known.costs(hosts["credit"]), trace=trace, seen=credit.trace)
     agreement = json.loads(_core.agreement(str(trace), str(credit.trace)))
     assert agreement["same_ratio"] > 0.95
     missed = [domain.missed for domain in sim.domains]

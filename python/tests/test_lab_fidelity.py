@@ -10,7 +10,6 @@ import pytest
 from laxity import tracefile
 from laxity.errors import InputError
 from laxity.host import Host
-from laxity.policies import POLICIES
 from laxity.substrates import of
 from laxity.substrates.xen import known
 from laxity.substrates.xen.collect import _accounting_phase_ns, begun, phases
@@ -84,8 +83,7 @@ def test_ticks_that_a_file_leaves_out_are_as_is_known_of_the_lab(tmp_path: Path)
     host = Host(HOST, "host.toml").resolve([])
     ticking, silent = host.changed(known.settled(host, summary)).host["domains"]
     assert ticking["tick"] == {**REPORTED[0], "cost_ns": 20_000, "min_delta_ns": 0}
-    cost_ns = known.tick_cost_ns("sedf")
-    of_lab = {"cost_ns": cost_ns, "min_delta_ns": known.MIN_DELTA_NS}
+    of_lab = {"cost_ns": known.TICK_NS, "min_delta_ns": known.MIN_DELTA_NS}
     assert silent["tick"] == {**REPORTED[1], **of_lab}
     assert min(of_lab.values()) > 1_000
 
@@ -126,14 +124,14 @@ def test_guests_wake_in_the_order_of_the_trace(tmp_path: Path) -> None:
     records[:4] = records[[2, 3, 0, 1]]
     header = trace.read_bytes()[: -records.nbytes]
     told.write_bytes(header + records.tobytes())
-    host.run(trace=again, ties=told)
+    host.run(trace=again, seen=told)
     for path, order in ((trace, [0, 1]), (again, [1, 0])):
         records = tracefile.records(path)
         runs = records["domain"][records["kind"] == tracefile.number_of("run")]
         assert list(runs) == order
     told.write_bytes(header + b"no record")
     with pytest.raises(InputError, match="told: "):
-        host.run(ties=told)
+        host.run(seen=told)
 
 
 def test_credits_are_those_that_the_scheduler_told(tmp_path: Path) -> None:
@@ -144,11 +142,6 @@ def test_credits_are_those_that_the_scheduler_told(tmp_path: Path) -> None:
     assert overrides == ["domain.ticks.too.credit=7000001 ns", "domain.0.credit=0 ns"]
     credits = [each["parameters"]["credit_ns"] for each in host.resolved(overrides)["domains"]]
     assert credits == [7_000_001, 0]
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_every_policy_has_a_known_tick(policy: str) -> None:
-    assert known.tick_cost_ns(policy) > 1_000
 
 
 def test_costs_that_a_file_gives_are_followed() -> None:
@@ -162,6 +155,21 @@ def test_costs_that_a_file_gives_are_followed() -> None:
     assert known.costs(host.resolve(['host.costs.schedule="1 us"'])) == []
     given = HOST.replace(b"cpus = 1\n", b'cpus = 1\ncosts = { schedule = "0 ns" }\n')
     assert known.costs(Host(given, "host.toml").resolve([])) == []
+
+
+def test_jobs_take_what_is_known_of_kernels_of_which_the_file_says_nothing() -> None:
+    tasks = b"""tasks = [
+    { name = "short", cost = "1 ms", period = "20 ms" },
+    { name = "full", cost = "4999 us", period = "20 ms", deadline = "5 ms" },
+]
+"""
+    text = HOST.replace(b"tick = {", tasks + b"tick = {") + tasks
+    host = Host(text, "host.toml").resolve([])
+    ticking, silent = host.changed(known.jobs(host)).host["domains"]
+    assert [task["cost_ns"] for task in ticking["tasks"]] == [1_000_000, 4_999_000]
+    costs = [task["cost_ns"] for task in silent["tasks"]]
+    assert costs == [1_000_000 + known.JOB_NS, 5_000_000]
+    assert known.JOB_NS > 1_000
 
 
 def test_timers_are_as_late_as_a_file_says() -> None:

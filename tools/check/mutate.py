@@ -1459,7 +1459,7 @@ MUTATIONS = [
         "            .max_by_key(place)\n",
         "jobs of one instant are released in the order of the tie",
         directory=ENGINE,
-        by="ties",
+        by="seen",
     ),
     Mutation(
         "engine-tie-passed-too-soon",
@@ -1468,7 +1468,7 @@ MUTATIONS = [
         "take_while(|tie| tie.time_ns <= now)",
         "a tie holds for its instant",
         directory=ENGINE,
-        by="ties",
+        by="seen",
     ),
 ]
 
@@ -2818,7 +2818,7 @@ def tests_of(target: Path, directory: str, policy_tests: Tests) -> Tests:  # noq
     if directory == ENGINE:
         return {
             "reference": [*of_all, "--test", "reference"],
-            "ties": [*simulator, "--test", "ties"],
+            "seen": [*simulator, "--test", "seen"],
         }
     in_c = ["make", "-C", "policy", "--silent", "heap", "storm", f"STORMS={STORMS_IN_C}"]
     return {"C": in_c, **policy_tests}

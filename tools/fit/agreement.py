@@ -39,7 +39,7 @@ def print_best(
             trace.unlink(missing_ok=True)
             changed = host.changed(overrides(name, host, value_ns))
             real = runs[name].trace
-            model = of("sim").run(changed, trace=trace, ties=real, say=lambda _: None)
+            model = of("sim").run(changed, trace=trace, seen=real, say=lambda _: None)
             agreement = json.loads(_core.agreement(str(model.trace), str(real)))
             same.append(100 * agreement["same_ratio"])
         found[value_ns] = statistics.mean(same)

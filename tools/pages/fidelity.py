@@ -308,7 +308,7 @@ def run(policy: str, seeds: list[int], *, apart: bool = False, again: bool = Fal
         model = sim.run(
             host.changed(settled),
             trace=directory / f"{name}.sim.laxtrace",
-            ties=real.trace,
+            seen=real.trace,
             say=lambda _: None,
         )
         agreement = json.loads(_core.agreement(str(model.trace), str(real.trace)))

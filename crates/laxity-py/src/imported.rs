@@ -5,7 +5,7 @@ use crate::interrupts::interruptible;
 use laxity_config::input;
 use laxity_kvmtrace::{KvmRun, Recording};
 use laxity_replay::{Jobs, Summary, Vcpus, in_layers, with_deliveries, with_threads};
-use laxity_trace::{DomainMetadata, Metadata, Record, Sink, Tie, Writer};
+use laxity_trace::{DomainMetadata, Metadata, Record, Seen, Sink, Writer};
 use laxity_xentrace::XenRun;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -242,10 +242,10 @@ pub fn agreement(py: Python<'_>, a: &str, b: &str) -> PyResult<String> {
     json(&agreement)
 }
 
-/// The order in which VCPUs wake in a trace for jobs of one instant.
-pub fn ties(py: Python<'_>, trace: &str) -> PyResult<Vec<Tie>> {
+/// What a trace shows of a run and no host file tells.
+pub fn seen(py: Python<'_>, trace: &str) -> PyResult<Seen> {
     let reader = open(trace)?;
-    interruptible(py, move || laxity_trace::ties(reader))?
+    interruptible(py, move || laxity_trace::seen(reader))?
         .map_err(|error| PyValueError::new_err(format!("{trace}: {error}")))
 }
 

@@ -18,7 +18,7 @@ use border::{HostError, host_error, json, open, refused};
 use interrupts::interruptible;
 use laxity_host::{Document, Host, Open};
 use laxity_run::{Measured, Outcome, Responses};
-use laxity_trace::{Reader, TraceError};
+use laxity_trace::{Reader, Seen, TraceError};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use std::fs::File;
@@ -247,20 +247,20 @@ impl HostFile {
 
     /// Runs the host; returns the result as JSON, the response times of each domain's and task's completed jobs, and
     /// the streams whose packets were kept. Writes a trace to a path, if one is given. Calls `progress(done_ns)` a few
-    /// times a second. At one instant jobs are released in the order in which VCPUs wake in the trace `ties`, if one is
-    /// given.
-    #[pyo3(signature = (overrides, trace=None, progress=None, ties=None))]
+    /// times a second. What the trace `seen`, if one is given, shows of a run of the host elsewhere is as there: the order in which
+    /// jobs of one instant are released, and the ticks of idle guests.
+    #[pyo3(signature = (overrides, trace=None, progress=None, seen=None))]
     fn run(
         &self,
         py: Python<'_>,
         overrides: Vec<String>,
         trace: Option<&str>,
         progress: Option<Py<PyAny>>,
-        ties: Option<&str>,
+        seen: Option<&str>,
     ) -> PyResult<ResultAndTimes> {
-        let ties = ties.map_or(Ok(Vec::new()), |path| imported::ties(py, path))?;
+        let seen = seen.map_or_else(|| Ok(Seen::default()), |path| imported::seen(py, path))?;
         let host = self.resolve(&overrides)?;
-        let outcome = runs::one(py, &host, &ties, trace, progress.as_ref())?;
+        let outcome = runs::one(py, &host, &seen, trace, progress.as_ref())?;
         result_and_times(&outcome)
     }
 

@@ -7,7 +7,7 @@ use laxity_host::{Document, Host};
 use laxity_policy::Refused;
 use laxity_run::Outcome;
 use laxity_sim::{Estimate, Watch};
-use laxity_trace::{Off, Tie, Writer};
+use laxity_trace::{Off, Seen, Writer};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use rayon::prelude::*;
@@ -80,30 +80,30 @@ fn watched<T: Send>(
     }
 }
 
-fn untraced(host: &Host, ties: &[Tie], watch: &Watch) -> Result<Outcome, Failure> {
-    match laxity_sim::run_watched(host, ties, Off, watch) {
+fn untraced(host: &Host, seen: &Seen, watch: &Watch) -> Result<Outcome, Failure> {
+    match laxity_sim::run_watched(host, seen, Off, watch) {
         Ok(Some((outcome, _))) => Ok(outcome),
         Ok(None) => Err(Failure::Cancelled),
         Err(refused) => Err(Failure::Refused(refused)),
     }
 }
 
-fn traced(host: &Host, ties: &[Tie], path: &str, watch: &Watch) -> Result<Outcome, Failure> {
+fn traced(host: &Host, seen: &Seen, path: &str, watch: &Watch) -> Result<Outcome, Failure> {
     let io = |error: std::io::Error| Failure::Io(format!("{path}: {error}"));
     let file = File::create(path).map_err(io)?;
     let writer = Writer::new(file, &laxity_run::metadata(host, "sim")).map_err(io)?;
-    match laxity_sim::run_watched(host, ties, writer, watch) {
+    match laxity_sim::run_watched(host, seen, writer, watch) {
         Ok(Some((outcome, writer))) => writer.finish().map_err(io).map(|()| outcome),
         Ok(None) => Err(Failure::Cancelled),
         Err(refused) => Err(Failure::Refused(refused)),
     }
 }
 
-/// One run; `ties` as [`laxity_sim::run_watched`] has them.
+/// One run; `seen` as [`laxity_sim::run_watched`] has them.
 pub fn one(
     py: Python<'_>,
     host: &Host,
-    ties: &[Tie],
+    seen: &Seen,
     trace: Option<&str>,
     progress: Option<&Py<PyAny>>,
 ) -> PyResult<Outcome> {
@@ -114,8 +114,8 @@ pub fn one(
         || watch.now_ns.load(Ordering::Relaxed),
         || watch.cancelled.store(true, Ordering::Relaxed),
         || match trace {
-            Some(path) => traced(host, ties, path, &watch),
-            None => untraced(host, ties, &watch),
+            Some(path) => traced(host, seen, path, &watch),
+            None => untraced(host, seen, &watch),
         },
     )
 }
@@ -180,7 +180,7 @@ pub fn many<T: Send>(
                         }
                         // Resolved again rather than kept, as there may be many.
                         let host = document.host(overrides).map_err(Failure::Host)?;
-                        let outcome = untraced(&host, &[], &Watch::default())?;
+                        let outcome = untraced(&host, &Seen::default(), &Watch::default())?;
                         done.fetch_add(1, Ordering::Relaxed);
                         keep(&outcome).map_err(|error| Failure::Io(error.to_string()))
                     })

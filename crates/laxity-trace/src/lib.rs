@@ -47,8 +47,8 @@ mod reader;
 mod record;
 #[cfg(test)]
 mod sample;
+mod seen;
 pub mod text;
-mod ties;
 mod timeline;
 mod writer;
 
@@ -65,6 +65,6 @@ pub use reader::Reader;
 pub use record::{
     Exit, Kind, NONE, Place, Record, Spent, hop, hop_of, job, spent, spent_of, task_of,
 };
-pub use ties::{Tie, ties};
+pub use seen::{LATE_NS_MAX, OwnWake, Seen, Tie, seen};
 pub use timeline::{Budget, JobPoint, Occupancy, Timeline, timeline};
 pub use writer::{Off, Sink, Writer};

@@ -43,7 +43,7 @@ def measure_against(
     run = model.run(
         host,
         trace=directory / f"{model.name}.laxtrace",
-        ties=told.trace,
+        seen=told.trace,
         say=say,
         progress=progress,
     )

@@ -71,7 +71,7 @@ class Substrate(Protocol):
         *,
         trace: Path | None = None,
         keep: Path | None = None,
-        ties: Path | None = None,
+        seen: Path | None = None,
         say: Say,
         progress: Progress | None = None,
     ) -> Run:
@@ -80,7 +80,7 @@ class Substrate(Protocol):
         The trace goes to the file `trace`, where one is wanted; all else that the substrate leaves,
         such as the log of a machine, goes to `keep`, a directory that is not there yet. A model
         releases jobs of one instant in the order of the host file, or that in which VCPUs wake for
-        them in the trace `ties`; what is no model has an order of its own. Raises InputError if
+        them in the trace `seen`; what is no model has an order of its own. Raises InputError if
         this machine lacks something, LabError if the machine fails that runs it.
         """
         ...

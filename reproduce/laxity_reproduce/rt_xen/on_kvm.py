@@ -227,7 +227,7 @@ def _profile(
 def _beside(each: Window, run: Run, directory: Path) -> Compared:
     trace = directory / f"{each.name}.sim.laxtrace"
     overrides = [*each.overrides, f"host.costs={known.table()}"]
-    sim = each.host.run(set=overrides, trace=trace, ties=run.trace)
+    sim = each.host.run(set=overrides, trace=trace, seen=run.trace)
     with core_errors():
         agreement: Agreement = json.loads(_core.agreement(str(trace), str(run.trace)))
     trace.unlink()

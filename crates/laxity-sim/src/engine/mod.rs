@@ -17,7 +17,7 @@ use laxity_run::{
     Cpu as CpuResult, DomainResult, Engine, Outcome, Overhead, Responses, RunResult, Waits,
     jobs_due, kept_jobs_max,
 };
-use laxity_trace::{Kind, NONE, Off, Record, Sink, Tie, job};
+use laxity_trace::{Kind, NONE, Off, Record, Seen, Sink, job};
 use saving::Saving;
 use state::{Agenda, Costs, Cpu, Due, NOBODY, Pending, Simulation, TICK, Task, Vcpu};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -41,25 +41,26 @@ const WATCH_INTERVAL: u32 = 1 << 15;
 /// When the policy refuses the host's settings or parameters. A host that was loaded from a file has
 /// parameters that its policy takes.
 pub fn run<S: Sink>(host: &Host, sink: S) -> Result<(Outcome, S), Refused> {
-    Ok(run_watched(host, &[], sink, &Watch::default())?.expect("nobody cancels"))
+    Ok(run_watched(host, &Seen::default(), sink, &Watch::default())?.expect("nobody cancels"))
 }
 
 /// Runs a host as [`run`] does, followed by another thread; `None` if that thread cancelled the run.
 ///
-/// At one instant jobs are released in the order of the host file. At the instants of `ties`, which are in order of
-/// time, those of the VCPUs that are named there come first, in that order.
+/// At one instant jobs are released in the order of the host file. At the instants of the ties that were seen elsewhere,
+/// those of the VCPUs that are named there come first, in that order. A VCPU that is idle takes each tick for which it
+/// was seen to wake.
 ///
 /// # Errors
 /// As [`run`].
 pub fn run_watched<S: Sink>(
     host: &Host,
-    ties: &[Tie],
+    seen: &Seen,
     mut sink: S,
     watch: &Watch,
 ) -> Result<Option<(Outcome, S)>, Refused> {
     let mut record = |record| sink.record(record);
     let records = S::ENABLED.then_some(&mut record as &mut dyn FnMut(Record));
-    let outcome = run_telling(host, ties, records, watch)?;
+    let outcome = run_telling(host, seen, records, watch)?;
     Ok(outcome.map(|outcome| (outcome, sink)))
 }
 
@@ -67,13 +68,13 @@ pub fn run_watched<S: Sink>(
 /// for one that does not, and not once more in each crate that has a sink of its own.
 fn run_telling(
     host: &Host,
-    ties: &[Tie],
+    seen: &Seen,
     records: Option<&mut dyn FnMut(Record)>,
     watch: &Watch,
 ) -> Result<Option<Outcome>, Refused> {
     match records {
-        Some(records) => run_into(host, ties, Told(records), watch),
-        None => run_into(host, ties, Off, watch),
+        Some(records) => run_into(host, seen, Told(records), watch),
+        None => run_into(host, seen, Off, watch),
     }
 }
 
@@ -91,7 +92,7 @@ impl Sink for Told<'_> {
 
 fn run_into<S: Sink>(
     host: &Host,
-    ties: &[Tie],
+    seen: &Seen,
     sink: S,
     watch: &Watch,
 ) -> Result<Option<Outcome>, Refused> {
@@ -101,7 +102,7 @@ fn run_into<S: Sink>(
             let network = Network::new(host, network);
             run_with(
                 host,
-                ties,
+                seen,
                 (Bursts::new(host), network),
                 sink,
                 watch,
@@ -109,26 +110,26 @@ fn run_into<S: Sink>(
             )
         }
         None if Bursts::are_in(host) => {
-            run_with(host, ties, Bursts::new(host), sink, watch, started)
+            run_with(host, seen, Bursts::new(host), sink, watch, started)
         }
-        None => run_with(host, ties, (), sink, watch, started),
+        None => run_with(host, seen, (), sink, watch, started),
     }
 }
 
 fn run_with<W: Workloads, S: Sink>(
     host: &Host,
-    ties: &[Tie],
+    seen: &Seen,
     workloads: W,
     sink: S,
     watch: &Watch,
     started: Instant,
 ) -> Result<Option<Outcome>, Refused> {
-    let mut simulation = Simulation::new(host, ties, workloads, sink)?;
+    let mut simulation = Simulation::new(host, seen, workloads, sink)?;
     Ok(simulation.run(watch).then(|| simulation.finish(started)))
 }
 
 impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
-    fn new(host: &'host Host, ties: &'host [Tie], workloads: W, sink: S) -> Result<Self, Refused> {
+    fn new(host: &'host Host, seen: &'host Seen, workloads: W, sink: S) -> Result<Self, Refused> {
         let mut policy = Instance::new(host.policy, &host.settings, host.cpus)?;
         policy.set_tracing(S::ENABLED);
         let policy_listens = laxity_policy::listens(host.policy);
@@ -137,7 +138,8 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
         let ticking = host.domains.iter().filter(|domain| domain.tick.is_some());
         let mut simulation = Simulation {
             host,
-            ties,
+            ties: &seen.ties,
+            own_wakes: &seen.own_wakes,
             policy,
             policy_listens,
             agenda: Agenda::new(cpus, tasks, ticking.count()),

@@ -8,7 +8,7 @@ use crate::timers::{NEVER, Timers};
 use laxity_host::{Host, Tick};
 use laxity_policy::Instance;
 use laxity_run::{Responses, Waits};
-use laxity_trace::Tie;
+use laxity_trace::{OwnWake, Tie};
 use rand_pcg::Pcg32;
 use std::ops::Range;
 
@@ -196,6 +196,8 @@ pub struct Simulation<'host, W, S> {
     pub host: &'host Host,
     /// Instants to come whose releases have an order of their own.
     pub ties: &'host [Tie],
+    /// Wakes to come that no job explains.
+    pub own_wakes: &'host [OwnWake],
     pub policy: Instance,
     /// Whether it makes something of the deadlines that guests tell.
     pub policy_listens: bool,

@@ -2,7 +2,7 @@
 
 use super::state::{NOBODY, Simulation, TICK, Ticks, Vcpu};
 use crate::workloads::Workloads;
-use laxity_trace::Sink;
+use laxity_trace::{LATE_NS_MAX, OwnWake, Sink};
 
 impl<W: Workloads, S: Sink> Simulation<'_, W, S> {
     /// When all domains are there.
@@ -25,11 +25,13 @@ impl<W: Workloads, S: Sink> Simulation<'_, W, S> {
         let slot = self.tasks.len() + source;
         self.agenda.arrivals.set(slot, now + tick.period_ns);
         for index in vcpus.clone() {
-            let vcpu = &mut self.vcpus[index];
+            let vcpu = &self.vcpus[index];
             let has_work = vcpu.cpu_bound || vcpu.ready.first().is_some();
-            if vcpu.tick.left_ns > 0 || !has_work && !vcpu.tick.had_job {
+            let is_needed = has_work || vcpu.tick.had_job;
+            if vcpu.tick.left_ns > 0 || !is_needed && !self.woke_for_itself(index, now) {
                 continue;
             }
+            let vcpu = &mut self.vcpus[index];
             vcpu.tick.had_job = has_work;
             vcpu.tick.left_ns = tick.cost_ns;
             if tick.min_delta_ns > 0 {
@@ -44,6 +46,15 @@ impl<W: Workloads, S: Sink> Simulation<'_, W, S> {
                 self.execute(cpu, now);
             }
         }
+    }
+
+    /// Whether the VCPU was seen elsewhere to wake for the tick that falls due.
+    fn woke_for_itself(&mut self, index: usize, now: i64) -> bool {
+        let passed = self.own_wakes.partition_point(|wake| wake.time_ns < now);
+        self.own_wakes = &self.own_wakes[passed..];
+        let vcpu = (self.vcpus[index].domain, self.vcpus[index].id);
+        let for_it = |wake: &&OwnWake| wake.time_ns - now <= LATE_NS_MAX;
+        (self.own_wakes.iter().take_while(for_it)).any(|wake| wake.vcpu == vcpu)
     }
 
     /// A VCPU's kernel sets its timer for the next jobs of all its tasks.

@@ -74,12 +74,12 @@ class Kvm(Substrate):
         *,
         trace: Path | None = None,
         keep: Path | None = None,
-        ties: Path | None = None,
+        seen: Path | None = None,
         say: Say,
         progress: Progress | None = None,
     ) -> Run:
         """See Substrate; the trace is in `keep`, if it is not asked for elsewhere."""
-        del ties, progress
+        del seen, progress
         from laxity.substrates.kvm import boot
 
         place: AbstractContextManager[Path] = nullcontext(keep) if keep else boot.temporary()

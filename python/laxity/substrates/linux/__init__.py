@@ -68,12 +68,12 @@ class Linux(Substrate):
         *,
         trace: Path | None = None,
         keep: Path | None = None,
-        ties: Path | None = None,
+        seen: Path | None = None,
         say: Say,
         progress: Progress | None = None,
     ) -> Run:
         """See Substrate: nothing but the trace is left behind."""
-        del keep, ties, progress
+        del keep, seen, progress
         from laxity.substrates.linux import run
 
         return run.run(host, self.media_server, say, self.words, trace)

@@ -72,7 +72,7 @@ class Sim(Substrate):
         *,
         trace: Path | None = None,
         keep: Path | None = None,
-        ties: Path | None = None,
+        seen: Path | None = None,
         say: Say,
         progress: Progress | None = None,
     ) -> Run:
@@ -88,7 +88,7 @@ class Sim(Substrate):
                 host.overrides,
                 None if trace is None else str(trace),
                 _of(progress, host.host["duration_ns"]),
-                None if ties is None else str(ties),
+                None if seen is None else str(seen),
             )
         responses, counted = host.responses(times)
         return Run.from_json(

@@ -116,12 +116,12 @@ class Xen(Substrate):
         *,
         trace: Path | None = None,
         keep: Path | None = None,
-        ties: Path | None = None,
+        seen: Path | None = None,
         say: Say,
         progress: Progress | None = None,
     ) -> Run:
         """See Substrate; the trace is in `keep`, if it is not asked for elsewhere."""
-        del ties, progress
+        del seen, progress
         from laxity.substrates.xen import boot
 
         place: AbstractContextManager[Path] = nullcontext(keep) if keep else boot.temporary()
@@ -144,7 +144,7 @@ class Xen(Substrate):
         """See Substrate: how the run stood when it began, and what is known of the lab.
 
         The emulated machine that repeats to the byte has known costs. Where the file gives none,
-        those of scheduling, of the guests' ticks and of their arrivals on a CPU are added.
+        those of scheduling and of the guests' kernels are added.
         """
         from laxity.substrates.xen import boot, collect, known
 

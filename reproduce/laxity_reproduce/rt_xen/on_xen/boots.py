@@ -147,10 +147,10 @@ class XenLab:
             trace = self._directory / f"{window.name}-{len(self._compared)}.sim.laxtrace"
             if calibration is None:
                 free = [*window.overrides, *FREE]
-                sim = window.host.run(set=free, trace=trace, ties=found.trace)
+                sim = window.host.run(set=free, trace=trace, seen=found.trace)
             else:
                 host = calibration.host(window, found.ticks)
-                sim = host.run(trace=trace, ties=found.trace)
+                sim = host.run(trace=trace, seen=found.trace)
             with core_errors():
                 agreement: Agreement = json.loads(_core.agreement(str(trace), str(found.trace)))
             trace.unlink()
@@ -164,7 +164,7 @@ class XenLab:
         """
         found, trace = self.found(window), self._directory / f"{window.name}.jobs.laxtrace"
         calibration = Calibration((costs,) * len(MEASURED))
-        run = calibration.host(window, found.ticks).run(trace=trace, ties=found.trace)
+        run = calibration.host(window, found.ticks).run(trace=trace, seen=found.trace)
         job_ns = guests.job_cost_ns(trace, found.trace, len(run.domains))
         trace.unlink()
         return job_ns

@@ -1,11 +1,21 @@
-//! The order of what happens at one instant.
+//! What a trace shows of a run and no host file tells.
 
 use crate::{Kind, Reader, Record, TraceError};
+use std::collections::BTreeMap;
 use std::io::Read;
 
-/// How long after an instant a VCPU may wake for a job of that instant, ns. Timers are served one after the other, and
+/// How long after an instant a VCPU may wake for what falls due at it, ns. Timers are served one after the other, and
 /// each takes some microseconds.
-const LATE_NS_MAX: i64 = 100_000;
+pub const LATE_NS_MAX: i64 = 100_000;
+
+/// What a trace shows of a run and no host file tells, each in order of time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// The instants at which jobs of several VCPUs are released and two or more of these wake.
+    pub ties: Vec<Tie>,
+    /// The wakes of VCPUs for no job.
+    pub own_wakes: Vec<OwnWake>,
+}
 
 /// An instant at which jobs of several VCPUs are released.
 ///
@@ -20,30 +30,59 @@ pub struct Tie {
     pub vcpus: Vec<(u16, u16)>,
 }
 
-/// The instants of a trace at which jobs of several VCPUs are released and two or more of these wake, in order of time.
+/// A wake of a VCPU less than [`LATE_NS_MAX`] after no release of a job of its own: its kernel wakes for itself, for a
+/// tick.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnWake {
+    /// When.
+    pub time_ns: i64,
+    /// Its domain and number.
+    pub vcpu: (u16, u16),
+}
+
+/// What a trace shows.
 ///
 /// # Errors
 ///
 /// The trace is damaged.
-pub fn ties<R: Read>(reader: Reader<R>) -> Result<Vec<Tie>, TraceError> {
-    let mut ties = Vec::new();
+pub fn seen<R: Read>(reader: Reader<R>) -> Result<Seen, TraceError> {
+    let mut seen = Seen::default();
     let mut last = Instant::default();
+    let mut released_ns = BTreeMap::new();
     for record in reader {
         let record = record?;
+        let vcpu = (record.domain, record.vcpu);
         match record.kind {
             Kind::Release => {
                 if record.time_ns != last.time_ns {
-                    ties.extend(std::mem::take(&mut last).tie());
+                    seen.ties.extend(std::mem::take(&mut last).tie());
                     last.time_ns = record.time_ns;
                 }
-                last.released.push((record.domain, record.vcpu));
+                last.released.push(vcpu);
+                released_ns.insert(vcpu, record.time_ns);
             }
-            Kind::Wake => last.wake(&record),
+            Kind::Wake => {
+                last.wake(&record);
+                let is_for_job = released_ns
+                    .get(&vcpu)
+                    .is_some_and(|&at_ns| is_for(at_ns, record.time_ns));
+                if !is_for_job {
+                    seen.own_wakes.push(OwnWake {
+                        time_ns: record.time_ns,
+                        vcpu,
+                    });
+                }
+            }
             _ => {}
         }
     }
-    ties.extend(last.tie());
-    Ok(ties)
+    seen.ties.extend(last.tie());
+    Ok(seen)
+}
+
+/// Whether a wake may be for what fell due at an instant before it.
+fn is_for(due_ns: i64, wake_ns: i64) -> bool {
+    wake_ns.saturating_sub(due_ns) <= LATE_NS_MAX
 }
 
 /// An instant, the VCPUs of the jobs that are released at it, and those of them that woke since.
@@ -57,8 +96,7 @@ struct Instant {
 impl Instant {
     fn wake(&mut self, record: &Record) {
         let vcpu = (record.domain, record.vcpu);
-        let late_ns = record.time_ns.saturating_sub(self.time_ns);
-        let is_for_it = late_ns <= LATE_NS_MAX && self.released.contains(&vcpu);
+        let is_for_it = is_for(self.time_ns, record.time_ns) && self.released.contains(&vcpu);
         if is_for_it && !self.woken.contains(&vcpu) {
             self.woken.push(vcpu);
         }
@@ -77,8 +115,8 @@ mod tests {
     use super::*;
     use crate::{DomainMetadata, Metadata, NONE, sample};
 
-    /// The ties of a trace of three domains of two VCPUs; a record is a time in us, a kind, a domain and a VCPU.
-    fn found(records: &[(i64, Kind, u16, u16)]) -> Vec<(i64, Vec<(u16, u16)>)> {
+    /// What is seen in a trace of three domains of two VCPUs; a record is a time in us, a kind, a domain and a VCPU.
+    fn found(records: &[(i64, Kind, u16, u16)]) -> Seen {
         let domain = |name: &str| DomainMetadata {
             name: name.into(),
             vcpus: 2,
@@ -99,9 +137,13 @@ mod tests {
             })
             .collect();
         let file = sample::file(&metadata, &records);
-        let found = ties(sample::reader(&file)).expect("it is sound");
+        seen(sample::reader(&file)).expect("it is sound")
+    }
+
+    /// Instants in us, with the VCPUs that woke for them.
+    fn ties(records: &[(i64, Kind, u16, u16)]) -> Vec<(i64, Vec<(u16, u16)>)> {
         let in_us = |tie: Tie| (tie.time_ns / 1000, tie.vcpus);
-        found.into_iter().map(in_us).collect()
+        found(records).ties.into_iter().map(in_us).collect()
     }
 
     #[test]
@@ -118,7 +160,7 @@ mod tests {
             (18, Wake, 2, 1),
             (111, Wake, 1, 0),
         ];
-        assert_eq!(found(&records), [(10, vec![(2, 1), (0, 0)])]);
+        assert_eq!(ties(&records), [(10, vec![(2, 1), (0, 0)])]);
     }
 
     #[test]
@@ -137,13 +179,32 @@ mod tests {
             (300, Wake, 1, 0),
             (300, Wake, 0, 0),
         ];
-        assert_eq!(found(&records), [(300, vec![(1, 0), (0, 0)])]);
-        assert_eq!(found(&[]), []);
+        assert_eq!(ties(&records), [(300, vec![(1, 0), (0, 0)])]);
+        assert_eq!(found(&[]), Seen::default());
+    }
+
+    #[test]
+    fn a_wake_that_follows_no_job_of_its_vcpu_is_its_own() {
+        use Kind::{Release, Wake};
+        let records = [
+            (3, Wake, 0, 0),
+            (10, Release, 0, 0),
+            (110, Wake, 0, 0),
+            (111, Wake, 0, 0),
+            // Jobs are those of one VCPU.
+            (120, Release, 1, 0),
+            (121, Wake, 1, 1),
+            (122, Wake, 1, 0),
+        ];
+        let own = [(3, (0, 0)), (111, (0, 0)), (121, (1, 1))];
+        let in_us = |wake: &OwnWake| (wake.time_ns / 1000, wake.vcpu);
+        let seen: Vec<_> = found(&records).own_wakes.iter().map(in_us).collect();
+        assert_eq!(seen, own);
     }
 
     #[test]
     fn a_damaged_trace_is_refused() {
         let file = sample::file(&sample::metadata(), &sample::records());
-        assert!(ties(sample::reader(&file[..file.len() - 1])).is_err());
+        assert!(seen(sample::reader(&file[..file.len() - 1])).is_err());
     }
 }

@@ -1,0 +1,153 @@
+"""Measures what the kernel of a guest of the Xen lab takes beside the work of jobs.
+
+    .venv/bin/python tools/fit/guests.py
+
+Random hosts run on the emulated machine. A VCPU's busy period lasts from a wake until the VCPU
+blocks. The CPU time in it that is not the cost of jobs is divided among
+
+- arrivals: the VCPU gets the CPU, events that waited are delivered, a timer is set anew;
+- ticks: those that come while it runs, and one if any came while it did not;
+- jobs: the thread of a task is woken, and goes to sleep in the end,
+
+by the least absolute deviations over all busy periods: dom0 and the kernel's other work disturb
+some. What is printed for all goes by hand into `laxity.substrates.xen.known`: ARRIVAL_NS (less what
+is known of a decision and a switch), TICK_NS and JOB_NS. None of the hosts is one of
+`make fidelity-hosts`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from laxity import tracefile
+from laxity.substrates.xen import Xen, boot, collect, known
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "pages"))
+import fidelity
+
+if TYPE_CHECKING:
+    from laxity.resolved import Resolved
+    from laxity.resolved_schema import Domain
+
+    Records = np.ndarray[tuple[int], np.dtype[np.void]]
+
+POLICIES = ("deferrable", "sporadic", "sedf", "credit", "s-base", "credit2", "rtds")
+SEEDS = (1001, 1002)
+LOAD_PERCENT = (30, 90)
+OUTPUT = fidelity.ROOT / "out" / "guests"
+
+COSTS = ("arrival", "tick", "job")
+KINDS = {kind: tracefile.number_of(kind) for kind in ("run", "stop", "block", "wake", "complete")}
+WAKE_NS = 20_000
+"""A VCPU wakes so soon after a tick that falls due while it is blocked."""
+ROUNDS = 40
+LEAST_NS = 200
+"""Deviations below it count alike."""
+
+
+@dataclass
+class BusyPeriod:
+    """What a VCPU did since it woke."""
+
+    off_ns: int
+    """Since when it has not run, or a little before it woke."""
+    run_ns: int | None = None
+    cpu_ns: int = 0
+    cost_ns: int = 0
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COSTS, 0))
+
+
+def busy_periods(
+    records: Records, domain: Domain, number: int, tick: dict[str, int], gap_ns: float
+) -> list[list[float]]:
+    """For each busy period of a domain's VCPU: how often each of COSTS, and what they took, ns."""
+
+    def ticks(from_ns: int, to_ns: int) -> int:
+        period_ns, offset_ns = tick["period_ns"], tick["offset_ns"]
+        return (to_ns - offset_ns) // period_ns - (from_ns - offset_ns) // period_ns
+
+    found: list[list[float]] = []
+    period = None
+    for record in records[records["domain"] == number]:
+        kind, time_ns = int(record["kind"]), int(record["time_ns"])
+        if kind == KINDS["wake"]:
+            period = BusyPeriod(time_ns - WAKE_NS)
+        elif period is None:
+            continue
+        elif kind == KINDS["run"]:
+            period.run_ns = time_ns
+            period.counts["arrival"] += 1
+            period.counts["tick"] += ticks(period.off_ns, time_ns) > 0
+        elif kind == KINDS["complete"]:
+            task = int(record["argument"]) >> tracefile.JOB_NUMBER_BITS
+            period.cost_ns += domain["tasks"][task]["cost_ns"]
+            period.counts["job"] += 1
+        elif period.run_ns is not None:
+            period.cpu_ns += time_ns - period.run_ns
+            period.counts["tick"] += ticks(period.run_ns, time_ns)
+            period.run_ns, period.off_ns = None, time_ns
+        if kind == KINDS["block"] and period.counts["arrival"]:
+            # Who is preempted has the time until the next one runs, and the first run follows a gap.
+            found.append([*period.counts.values(), period.cpu_ns - period.cost_ns + gap_ns])
+            period = None
+    return found
+
+
+def gap_ns(records: Records) -> float:
+    """From when a VCPU blocks until the next one runs, where one waits: the median."""
+    times, kinds = records["time_ns"].astype(np.int64), records["kind"]
+    blocks = np.flatnonzero(kinds[:-1] == KINDS["block"])
+    gaps = (times[blocks + 1] - times[blocks])[kinds[blocks + 1] == KINDS["run"]]
+    return float(np.median(gaps))
+
+
+def fitted_ns(periods: list[list[float]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """What one of each of COSTS takes."""
+    rows = np.array(periods)
+    counts, took_ns = rows[:, :-1], rows[:, -1]
+    weights = np.ones(len(rows))
+    for _ in range(ROUNDS):
+        costs_ns = np.linalg.lstsq(counts * weights[:, None], took_ns * weights, rcond=None)[0]
+        weights = 1 / np.sqrt(np.maximum(abs(took_ns - counts @ costs_ns), LEAST_NS))
+    return costs_ns
+
+
+def decision_ns(host: Resolved) -> int:
+    """What is known of a decision and a switch of the hypervisor, at the median."""
+    costs = host.changed([f"host.costs={known.COSTS}"]).host["costs"]
+    return int(costs["schedule"]["median_ns"] + costs["context_switch"]["median_ns"])
+
+
+def main() -> None:
+    """Prints what was found."""
+    found = defaultdict(list)
+    decisions_ns = []
+    for policy in POLICIES:
+        for apart in (False, True):
+            hosts = fidelity.drawn(policy, SEEDS, LOAD_PERCENT, apart=apart)
+            directory = OUTPUT / f"{policy}{fidelity.APART * apart}"
+            if not directory.exists():
+                boot.boot(hosts, Xen().executor(), directory, lambda line: print(line, file=sys.stderr))
+            for name, host in hosts.items():
+                ticks = collect.ticks(directory / f"{name}{collect.SUMMARY}")
+                records = tracefile.records(directory / f"{name}.laxtrace")
+                records = np.array(records[np.isin(records["kind"], list(KINDS.values()))])
+                for number, domain in enumerate(host.host["domains"]):
+                    found[policy] += busy_periods(
+                        records, domain, number, ticks[number], gap_ns(records)
+                    )
+                decisions_ns.append(decision_ns(host))
+    everything = [period for of_policy in found.values() for period in of_policy]
+    for policy, periods in [*found.items(), ("all", everything)]:
+        costs_ns = zip(COSTS, fitted_ns(periods), strict=True)
+        print(f"{policy:12}" + "".join(f"{name:>9}{ns:8.0f} ns" for name, ns in costs_ns))
+    print(f"a decision and a switch: {np.mean(decisions_ns):.0f} ns of an arrival")
+
+
+if __name__ == "__main__":
+    main()
