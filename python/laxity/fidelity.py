@@ -30,11 +30,13 @@ def _added(settled: list[str]) -> str:
     late_timers = [each for each in settled if each.startswith("host.timer-latency=")]
     accounting = [each for each in settled if each.startswith("host.accounting-phase=")]
     ticks = [setting for setting in settled if ".tick.cost=" in setting]
+    jobs = [setting for setting in settled if ".tasks." in setting]
     phases = [setting for setting in settled if ".phase=" in setting]
     credits = [setting for setting in settled if ".credit=" in setting]
     of_guests = [(ticks, "ticks"), (phases, "phases of the periods"), (credits, "credits")]
     of_all = [
         (costs, "what decisions and switches cost"),
+        (jobs, "what kernels take for jobs"),
         (late_timers, "how late timers are served"),
         (accounting, "the phase of accounting"),
     ]

@@ -85,15 +85,35 @@ def _defined(file: str, name: str) -> int:
     return int(value)
 
 
-def test_a_model_of_this_host_has_its_costs(tmp_path: Path) -> None:
+def test_a_model_of_this_host_has_what_is_known_of_it(tmp_path: Path) -> None:
     """Unless the file has its own, or time does not repeat, or Linux's own scheduler runs."""
-    switch_ns = known.SWITCH_NS
     ours = Host.parse(DEADLINE).resolve(["host.policy=deferrable"])
-    (added,) = Kvm().settled(tmp_path, ours)
-    assert ours.changed([added]).host["costs"]["context_switch"] == {"ns": switch_ns}
+    model = ours.changed(Kvm().settled(tmp_path, ours)).host
+    assert model["costs"]["context_switch"] == {"ns": known.SWITCH_NS}
+    assert model["timer_latency_ns"] == known.TIMER_LATENCY_NS
     assert Kvm(mode="live").settled(tmp_path, ours) == []
-    assert Kvm().settled(tmp_path, ours.changed(["host.costs={}"])) == []
     assert Kvm().settled(tmp_path, Host.parse(DEADLINE).resolve([])) == []
+    given = ours.changed(["host.costs={}", "host.timer-latency=0 ns"])
+    assert Kvm().settled(tmp_path, given) == []
+
+
+def test_interrupts_take_their_part_of_each_job() -> None:
+    file = """
+duration = "1 s"
+host = { cpus = 1, policy = "deferrable" }
+domain = [{ name = "a", budget = "10 ms", period = "20 ms", tasks = [
+    { name = "long", cost = "8 ms", period = "20 ms" },
+    { name = "full", cost = "1 ms", period = "20 ms", deadline = "1 ms" },
+] }]
+"""
+    host = Host.parse(file).resolve([])
+    tasks = host.changed(known.jobs(host)).host["domains"][0]["tasks"]
+    assert [task["cost_ns"] for task in tasks] == [8_000_000 + 2 * known.INTERRUPT_NS, 1_000_000]
+
+    ticks = ["host.policy=credit", "host.tick=1 ms", "host.accounting=1 ms"]
+    host = Host.parse(file).resolve(ticks)
+    (long, _) = host.changed(known.jobs(host)).host["domains"][0]["tasks"]
+    assert long["cost_ns"] == 8_000_000 + 2 * known.INTERRUPT_NS + 8 * known.TICK_NS
 
 
 def test_reclaiming_is_a_flag_of_the_thread() -> None:

@@ -11,7 +11,6 @@ import pytest
 from laxity.errors import InputError
 from laxity.lab.errors import LabError
 from laxity.policies import TABLE
-from laxity.substrates.kvm import known
 from laxity_reproduce import papers
 from laxity_reproduce.page import write_page
 from laxity_reproduce.rt_xen import kvm_costs, on_kvm
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from laxity.host import Host
     from laxity.results.run import Run
     from laxity_reproduce.reproduction import Reproduction
     from laxity_reproduce.rt_xen.on_xen.window import Window
@@ -33,10 +33,13 @@ class Machine:
         self.boots: list[list[str]] = []
         self._extra, self._costs, self._fails = extra, costs, fails
 
-    def _overrides(self, window: Window) -> list[str]:
+    def _host(self, window: Window) -> tuple[Host, list[str]]:
         """Budgets are asked for to a thousandth, which the costs of this model do not leave."""
-        costs = self._costs or ("{}" if window.name.startswith("budgets-") else known.table())
-        return [*window.overrides, *self._extra, f"host.costs={costs}"]
+        host, overrides = on_kvm.model(window)
+        exact = ["host.costs={}", "host.timer-latency=0 ns"]
+        free = exact if window.name.startswith("budgets-") else []
+        costs = [f"host.costs={self._costs}"] if self._costs else []
+        return host, [*overrides, *self._extra, *free, *costs]
 
     def __call__(
         self, windows: Sequence[Window], directory: Path, say: Callable[[str], None]
@@ -50,13 +53,10 @@ class Machine:
         directory.mkdir()
         return {
             each.name: replace(
-                each.host.run(
-                    set=self._overrides(each),
-                    trace=directory / f"{each.name}.laxtrace",
-                ),
+                host.run(set=overrides, trace=directory / f"{each.name}.laxtrace"),
                 substrate="kvm",
             )
-            for each in windows
+            for each, (host, overrides) in ((each, self._host(each)) for each in windows)
         }
 
 

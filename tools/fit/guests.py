@@ -132,7 +132,9 @@ def main() -> None:
             hosts = fidelity.drawn(policy, SEEDS, LOAD_PERCENT, apart=apart)
             directory = OUTPUT / f"{policy}{fidelity.APART * apart}"
             if not directory.exists():
-                boot.boot(hosts, Xen().executor(), directory, lambda line: print(line, file=sys.stderr))
+                boot.boot(
+                    hosts, Xen().executor(), directory, lambda line: print(line, file=sys.stderr)
+                )
             for name, host in hosts.items():
                 ticks = collect.ticks(directory / f"{name}{collect.SUMMARY}")
                 records = tracefile.records(directory / f"{name}.laxtrace")

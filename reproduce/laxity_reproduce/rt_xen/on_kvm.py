@@ -27,6 +27,7 @@ from laxity_reproduce.reproduction import Experiment, Reproduction, Row, shown, 
 from laxity_reproduce.rt_xen import kvm_costs
 from laxity_reproduce.rt_xen.on_xen import isolation, load
 from laxity_reproduce.rt_xen.on_xen.setup import CLOSE_POINTS, listed, window
+from laxity_reproduce.rt_xen.written import written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -83,8 +84,12 @@ BUDGETS_METHOD = (
 BESIDE_METHOD = (
     "Hosts, task sets and loads are those of the same experiment on [Xen](xen.md), which"
     " explains them. Values are the miss ratios of domains 1 to 5 in percent. The simulator runs"
-    f" the same host, in which a switch costs {known.SWITCH_NS // 1000} us, fitted on other hosts"
-    " (`tools/fit/switches.py`). A row is reproduced if every domain's ratio on KVM is within"
+    " the same host with what is known of the emulated one, measured and fitted on other hosts"
+    f" (`tools/fit/kvm.py`): a switch costs {known.SWITCH_NS // 1000} us, timers of policies with"
+    f" budgets are {known.TIMER_LATENCY_NS // 1000} us late, and interrupts take"
+    f" {known.INTERRUPT_NS / 1000:g} us of the VCPU that runs every"
+    f" {known.INTERRUPT_PERIOD_NS // 1_000_000} ms, and {known.TICK_NS // 1000} us for each tick of"
+    " the policy. A row is reproduced if every domain's ratio on KVM is within"
     f" {CLOSE_POINTS:g} points of the simulator's, and the same VCPU runs in both for at least"
     f" {100 * SAME_RATIO_MIN:g} % of the time. The costs of this slow emulated machine say"
     " nothing about those of hardware."
@@ -226,12 +231,26 @@ def _profile(
 
 def _beside(each: Window, run: Run, directory: Path) -> Compared:
     trace = directory / f"{each.name}.sim.laxtrace"
-    overrides = [*each.overrides, f"host.costs={known.table()}"]
-    sim = each.host.run(set=overrides, trace=trace, seen=run.trace)
+    host, overrides = model(each)
+    sim = host.run(set=overrides, trace=trace, seen=run.trace)
     with core_errors():
         agreement: Agreement = json.loads(_core.agreement(str(trace), str(run.trace)))
     trace.unlink()
     return Compared(run, sim, agreement["same_ratio"])
+
+
+def model(each: Window) -> tuple[Host, list[str]]:
+    """The host that the simulator runs for a window, with all that is known, and overrides."""
+    resolved = each.host.resolve(each.overrides)
+    longer = 1 + known.interrupts(resolved)
+    host = written(
+        resolved.host,
+        f"{each.name}.toml",
+        known.table(),
+        lambda task: round(longer * task["cost_ns"]),
+        [None for _ in resolved.host["domains"]],
+    )
+    return host, known.timers(host.resolve([]))
 
 
 def _judge(name: str, windows: list[Window], found: Mapping[str, Compared | str]) -> Experiment:

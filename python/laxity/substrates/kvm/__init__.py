@@ -95,7 +95,7 @@ class Kvm(Substrate):
         del keep
         from laxity.substrates.kvm import known
 
-        return known.costs(host) if self.repeatable else []
+        return known.settled(host) if self.repeatable else []
 
 
 SUBSTRATE = Kvm

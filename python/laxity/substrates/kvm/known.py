@@ -9,9 +9,22 @@ from laxity.policies import TABLE
 if TYPE_CHECKING:
     from laxity.resolved import Resolved
 
-SWITCH_NS = 50_000
+SWITCH_NS = 40_000
 """What a CPU takes to go over to another VCPU under a policy of Laxity's, with the guest's way back
-to its work (tools/fit/switches.py)."""
+to its work (tools/fit/kvm.py)."""
+
+INTERRUPT_NS = 8_400
+"""What the host's kernel takes of the VCPU that runs for each of its timer interrupts
+(tools/fit/kvm.py)."""
+
+INTERRUPT_PERIOD_NS = 4_000_000
+"""The time between two of these: HZ is 250."""
+
+TICK_NS = 15_000
+"""What a tick of the policy takes of the VCPU that runs (tools/fit/kvm.py)."""
+
+TIMER_LATENCY_NS = 8_000
+"""How late the host serves a timer of a policy with budgets (tools/fit/kvm.py)."""
 
 
 def table(switch_ns: int = SWITCH_NS) -> str:
@@ -24,6 +37,51 @@ def costs(host: Resolved, switch_ns: int = SWITCH_NS) -> list[str]:
 
     What Linux's own schedulers take was not measured.
     """
-    if host.gives("host.costs") or TABLE[host.host["policy"]].own_of is not None:
+    if host.gives("host.costs") or not _is_ours(host):
         return []
     return [f"host.costs={table(switch_ns)}"]
+
+
+def timers(host: Resolved) -> list[str]:
+    """Returns the override for a file that does not say how late timers are served.
+
+    Without budgets there is none: a policy's tick is served before the decision that a wake of the
+    same instant asks for, as in the simulator, and a late one would come after it.
+    """
+    policy = TABLE[host.host["policy"]]
+    if host.gives("host.timer-latency") or not _is_ours(host) or not policy.uses("budget"):
+        return []
+    return [f"host.timer-latency={TIMER_LATENCY_NS} ns"]
+
+
+def interrupts(host: Resolved) -> float:
+    """Returns how much of a VCPU's time interrupts take, beside the time in which it works."""
+    ratio = INTERRUPT_NS / INTERRUPT_PERIOD_NS
+    if TABLE[host.host["policy"]].uses("tick"):
+        ratio += TICK_NS / host.host["settings"]["tick_ns"]
+    return ratio
+
+
+def jobs(host: Resolved) -> list[str]:
+    """Returns overrides for jobs: each takes as much longer as interrupts take of its time.
+
+    A cost does not exceed the deadline for that. Tasks that are drawn cannot be changed.
+    """
+    if not _is_ours(host) or host.gives("draw"):
+        return []
+    longer = 1 + interrupts(host)
+    return [
+        f"domain.{domain['name']}.tasks.{task['name']}.cost={cost_ns} ns"
+        for domain in host.host["domains"]
+        for task in domain["tasks"]
+        if (cost_ns := min(round(longer * task["cost_ns"]), task["deadline_ns"]))
+    ]
+
+
+def settled(host: Resolved) -> list[str]:
+    """Returns overrides for a model: all that is known, beside what the file says of costs."""
+    return [*costs(host), *timers(host), *([] if host.gives("host.costs") else jobs(host))]
+
+
+def _is_ours(host: Resolved) -> bool:
+    return TABLE[host.host["policy"]].own_of is None

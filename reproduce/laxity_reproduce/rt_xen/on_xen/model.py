@@ -8,16 +8,16 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import numpy as np
-from laxity.host import Host
 from laxity.substrates.xen import known
 
 from laxity_reproduce.rt_xen.setup import POLICIES
+from laxity_reproduce.rt_xen.written import written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from laxity.resolved_schema import Domain, Task
+    from laxity.host import Host
 
     from laxity_reproduce.rt_xen.on_xen.window import Window
 
@@ -114,18 +114,24 @@ class Calibration:
         `ticks` are those that the guests of the domains reported, with `period_ns` and `offset_ns`.
         """
         resolved = window.host.resolved(window.overrides)
-        settings = resolved["settings"]
-        lines = [f'duration = "{resolved["duration_ns"]} ns"', f"seed = {resolved['seed']}", ""]
-        lines += ["[host]", f"cpus = {resolved['cpus']}", f'policy = "{resolved["policy"]}"']
-        lines += [
-            f"{key.removesuffix('_ns').replace('_', '-')} = "
-            + (f'"{value} ns"' if key.endswith("_ns") else f"{value}")
-            for key, value in settings.items()
+        costs = self.of(resolved["policy"])
+        of_kernels = [
+            {
+                "period_ns": tick["period_ns"],
+                "cost_ns": costs.tick_ns,
+                "offset_ns": tick["offset_ns"],
+            }
+            if costs.tick_ns > 0
+            else None
+            for tick in ticks
         ]
-        lines.append(f"costs = {self.of(resolved['policy'])}")
-        for domain, tick in zip(resolved["domains"], ticks, strict=True):
-            lines += ["", *_domain(domain, tick, self.of(resolved["policy"]))]
-        return Host.parse("\n".join(lines) + "\n", f"{window.name}.toml")
+        return written(
+            resolved,
+            f"{window.name}.toml",
+            str(costs),
+            lambda task: task["cost_ns"] + costs.job_ns,
+            of_kernels,
+        )
 
     def longer(self, by_ns: int) -> Calibration:
         """The same, but that each job takes so much longer (less than 0: shorter)."""
@@ -190,30 +196,3 @@ class Calibration:
         for path, content in contents.items():
             path.write_text(content, "utf-8")
         return list(contents)
-
-
-def _domain(domain: Domain, tick: Mapping[str, int], costs: Costs) -> list[str]:
-    given = domain["parameters"]
-    lines = ["[[domain]]", f'name = "{domain["name"]}"', f"vcpus = {len(domain['vcpus'])}"]
-    lines += [f'budget = "{given["budget_ns"]} ns"', f'period = "{given["period_ns"]} ns"']
-    lines += [f"priority = {given['priority']}", f"weight = {given['weight']}"]
-    lines += [f"extratime = {str(given['extratime']).lower()}", f"cap = {given['cap_percent']}"]
-    tasks = ", ".join(_task(task, costs) for task in domain["tasks"])
-    lines.append(f"tasks = [{tasks}]")
-    if costs.tick_ns > 0:
-        times = {"period": tick["period_ns"], "cost": costs.tick_ns, "offset": tick["offset_ns"]}
-        pairs = ", ".join(f'{key} = "{ns} ns"' for key, ns in times.items())
-        lines.append(f"tick = {{ {pairs} }}")
-    return lines
-
-
-def _task(task: Task, costs: Costs) -> str:
-    cost_ns = max(1, min(task["cost_ns"] + costs.job_ns, task["deadline_ns"]))
-    times = {
-        "cost": cost_ns,
-        "period": task["period_ns"],
-        "deadline": task["deadline_ns"],
-        "offset": task["offset_ns"],
-    }
-    pairs = ", ".join(f'{key} = "{ns} ns"' for key, ns in times.items())
-    return f'{{ name = "{task["name"]}", {pairs}, vcpu = {task["vcpu"]} }}'
