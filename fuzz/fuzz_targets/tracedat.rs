@@ -1,4 +1,4 @@
-//! Files of trace-cmd: whatever is in one, it is refused or makes a trace that every reader takes, and that can be
+//! Files of trace-cmd, and dumps of the labs: whatever is in one, it is refused or makes a trace that every reader takes, and that can be
 //! observed.
 //!
 //! The first threads that ran are the VCPUs of two domains, and the next two are programs beside them that take packets
@@ -53,6 +53,7 @@ fuzz_target!(|data: &[u8]| {
             answer_waits_ns: Vec::new(),
             not_seen: Vec::new(),
         }),
+        programs_in: None,
     };
     let (records, summary, _) = match recording.import(&metadata, &threads) {
         Ok(imported) => imported,
