@@ -126,7 +126,7 @@ pub fn import_xen_packets(
         let (of_programs, _, guessed) =
             (recording.import_from(0, &inside, of_threads)).map_err(in_kernel)?;
         let in_both = |error| wrong(&kernel, &error);
-        let records = with_threads(&metadata, records, of_programs).map_err(in_both)?;
+        let records = with_threads(&metadata, records, of_programs, guessed).map_err(in_both)?;
         let known = (&records[..], delay_ns);
         let late =
             (recording.late_packets(0, &metadata, &threads, &workers, known)).map_err(in_kernel)?;

@@ -119,11 +119,11 @@ impl<const N: usize> Host<N> {
 
     fn act(&mut self, cpu: u8, whom: u8, how: u8) {
         let (cpu, vcpu) = (usize::from(cpu) % CPUS, usize::from(whom) % N);
-        if how % 3 == 0 {
+        if how.is_multiple_of(3) {
             if self.now.state[vcpu] == State::Blocked {
                 self.now.state[vcpu] = State::Waits;
                 // Some kernels do not say into whose queue it goes.
-                let is_told = how % 2 == 0;
+                let is_told = how.is_multiple_of(2);
                 if is_told {
                     self.now.queue[vcpu] = Some(cpu);
                 }
@@ -138,7 +138,7 @@ impl<const N: usize> Host<N> {
         }
         let after = match self.now.state[vcpu] {
             State::Waits => Who::Vcpu(vcpu as u32),
-            _ if how % 2 == 0 => Who::Idle,
+            _ if how.is_multiple_of(2) => Who::Idle,
             _ => Who::Foreign,
         };
         let before = std::mem::replace(&mut self.now.on_cpu[cpu], after);
@@ -552,7 +552,7 @@ proptest! {
         let [of_host, of_programs] = halves(&metadata);
         let (_, outside) = replayed(&of_host, &host);
         let (_, inside) = replayed(&of_programs, &kernel);
-        let records = with_threads(&metadata, outside, inside).expect("the clocks are one");
+        let records = with_threads(&metadata, outside, inside, 0).expect("the clocks are one");
         let divided = in_layers(&metadata, &records, deliveries.clone()).expect("they are programs");
         let vcpus = Vcpus::new(&metadata).expect("the metadata is valid");
         let records = with_deliveries(&vcpus, duration_ns, records, &divided)
@@ -566,6 +566,56 @@ proptest! {
             prop_assert_eq!(found(packet), looked_at_layers(&host, &kernel, delivery));
         }
     }
+}
+
+/// A VCPU that is paused while it waits for a CPU does not wait for it.
+#[test]
+fn packets_wait_for_a_vcpu_as_long_as_it_waits() {
+    let metadata = layered(10);
+    let record = |time_ns, kind, argument, cpu| Record {
+        time_ns,
+        argument,
+        cpu,
+        domain: 0,
+        vcpu: 1,
+        kind,
+    };
+    let outside = vec![
+        record(1, Kind::Wake, 0, NONE),
+        record(1, Kind::Run, 0, 0),
+        record(3, Kind::Stop, 1, 0),
+        record(4, Kind::Block, 0, NONE),
+        record(6, Kind::Wake, 0, NONE),
+        record(7, Kind::Run, 0, 1),
+    ];
+    let inside = vec![Record {
+        domain: 1,
+        vcpu: 0,
+        ..record(2, Kind::Run, 0, 1)
+    }];
+    let records = with_threads(&metadata, outside, inside, 0).expect("the clocks are one");
+    let (netback, vcpu) = ((3, 0), (0, 1));
+    let delivery = Delivery {
+        domain: 1,
+        stream: 0,
+        number: 0,
+        places: vec![(Place::ToGuest, netback, 2), (Place::Socket, (1, 0), 9)],
+        end_ns: 10,
+        is_unfinished: false,
+    };
+    let divided = in_layers(&metadata, &records, vec![delivery]).expect("they are programs");
+    let places: Vec<_> = (divided[0].places.iter())
+        .map(|&(_, who, since_ns)| (who, since_ns))
+        .collect();
+    let waits = [
+        (netback, 2),
+        (vcpu, 3),
+        (netback, 4),
+        (vcpu, 6),
+        (netback, 7),
+        ((1, 0), 9),
+    ];
+    assert_eq!(places, waits);
 }
 
 /// A thread that comes to a VCPU which has no CPU is of another time.
@@ -585,10 +635,11 @@ fn clocks_that_differ_are_refused() {
         record(1_000_000, Kind::Run, 0, 1, 0),
         record(3_000_000, Kind::Stop, 0, 1, 0),
     ];
-    let came = |time_ns, vcpu| {
+    let came_of = |guessed, time_ns, vcpu| {
         let inside = vec![record(time_ns, Kind::Run, 1, 0, vcpu)];
-        with_threads(&metadata, outside.into(), inside)
+        with_threads(&metadata, outside.into(), inside, guessed)
     };
+    let came = |time_ns, vcpu| came_of(0, time_ns, vcpu);
     // In the order of time, with dom0's VCPU 1 as the fourth CPU, behind two physical ones.
     let records = came(2_000_000, 1).expect("it has the CPU then");
     let netback = record(2_000_000, Kind::Run, 3, 0, 3);
@@ -597,12 +648,14 @@ fn clocks_that_differ_are_refused() {
     for (time_ns, vcpu) in [(850_000, 1), (3_150_000, 1), (2_000_000, 0)] {
         let error = came(time_ns, vcpu).expect_err("it has none");
         assert!(error.to_string().contains("clocks differ"), "{error}");
+        // When a switch was that nobody traced is not known.
+        assert!(came_of(1, time_ns, vcpu).is_ok());
     }
     let flat = Metadata {
         programs_in: None,
         ..metadata
     };
-    assert!(with_threads(&flat, Vec::new(), Vec::new()).is_err());
+    assert!(with_threads(&flat, Vec::new(), Vec::new(), 0).is_err());
     assert!(in_layers(&flat, &[], Vec::new()).is_err());
 }
 
