@@ -465,8 +465,8 @@ MUTATIONS = [
     Mutation(
         "global-extra-before-budgets",
         "global_server.h",
-        "    if (core->global.assigned && server_is_wanted(instance, core))\n        return NULL;\n",
-        "",
+        "    if (core->global.assigned && server_is_wanted(instance, core))\n",
+        "    if (core->global.assigned && !core->all)\n",
         "a global server with budget never waits for extra time",
         by="one_order",
     ),
