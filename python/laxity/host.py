@@ -198,7 +198,8 @@ class Host:
         A trace is written to the file `trace`, if the substrate traces. `keep`, a directory that is
         not there yet, gets all else that the substrate leaves, such as the log of a machine. The
         simulator releases jobs of one instant in the order of the host file, or that in which VCPUs
-        wake for them in the trace `seen`.
+        wake for them in the trace `seen`, and lets idle guests take the ticks for which they wake
+        there.
         """
         place = substrates.of(on)
         host = self.resolve(overrides_of(set, policy=policy, seed=seed, duration=duration))

@@ -241,6 +241,9 @@ class Tick(TypedDict):
     """The time of the first tick; below the period."""
     min_delta_ns: int
     """The least time ahead for which the kernel sets its timer; below the period, 0 for any."""
+    wake_ns: int
+    """The CPU time in which the kernel wakes a task for a job, and puts it to sleep in the end;
+    below the period."""
 
 
 class Domain(TypedDict):

@@ -73,7 +73,7 @@ def test_ticks_come_when_the_guest_said_so_where_there_are_any() -> None:
     host = Host(HOST, "host.toml")
     overrides = phases(host.resolved(), REPORTED)
     ticking, silent = host.resolved(overrides)["domains"]
-    assert ticking["tick"] == {**REPORTED[0], "cost_ns": 20_000, "min_delta_ns": 0}
+    assert ticking["tick"] == {**REPORTED[0], "cost_ns": 20_000, "min_delta_ns": 0, "wake_ns": 0}
     assert silent["tick"] is None
 
 
@@ -82,8 +82,12 @@ def test_ticks_that_a_file_leaves_out_are_as_is_known_of_the_lab(tmp_path: Path)
     summary.write_text(json.dumps({"ticks": REPORTED}))
     host = Host(HOST, "host.toml").resolve([])
     ticking, silent = host.changed(known.settled(host, summary)).host["domains"]
-    assert ticking["tick"] == {**REPORTED[0], "cost_ns": 20_000, "min_delta_ns": 0}
-    of_lab = {"cost_ns": known.TICK_NS, "min_delta_ns": known.MIN_DELTA_NS}
+    assert ticking["tick"] == {**REPORTED[0], "cost_ns": 20_000, "min_delta_ns": 0, "wake_ns": 0}
+    of_lab = {
+        "cost_ns": known.TICK_NS,
+        "min_delta_ns": known.MIN_DELTA_NS,
+        "wake_ns": known.WAKE_NS,
+    }
     assert silent["tick"] == {**REPORTED[1], **of_lab}
     assert min(of_lab.values()) > 1_000
 
@@ -155,21 +159,6 @@ def test_costs_that_a_file_gives_are_followed() -> None:
     assert known.costs(host.resolve(['host.costs.schedule="1 us"'])) == []
     given = HOST.replace(b"cpus = 1\n", b'cpus = 1\ncosts = { schedule = "0 ns" }\n')
     assert known.costs(Host(given, "host.toml").resolve([])) == []
-
-
-def test_jobs_take_what_is_known_of_kernels_of_which_the_file_says_nothing() -> None:
-    tasks = b"""tasks = [
-    { name = "short", cost = "1 ms", period = "20 ms" },
-    { name = "full", cost = "4999 us", period = "20 ms", deadline = "5 ms" },
-]
-"""
-    text = HOST.replace(b"tick = {", tasks + b"tick = {") + tasks
-    host = Host(text, "host.toml").resolve([])
-    ticking, silent = host.changed(known.jobs(host)).host["domains"]
-    assert [task["cost_ns"] for task in ticking["tasks"]] == [1_000_000, 4_999_000]
-    costs = [task["cost_ns"] for task in silent["tasks"]]
-    assert costs == [1_000_000 + known.JOB_NS, 5_000_000]
-    assert known.JOB_NS > 1_000
 
 
 def test_timers_are_as_late_as_a_file_says() -> None:

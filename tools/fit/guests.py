@@ -7,11 +7,12 @@ blocks. The CPU time in it that is not the cost of jobs is divided among
 
 - arrivals: the VCPU gets the CPU, events that waited are delivered, a timer is set anew;
 - ticks: those that come while it runs, and one if any came while it did not;
-- jobs: the thread of a task is woken, and goes to sleep in the end,
+- wakes: the thread of a task is woken for a job, and goes to sleep in the end. A thread that is late
+  goes on with its next job,
 
 by the least absolute deviations over all busy periods: dom0 and the kernel's other work disturb
 some. What is printed for all goes by hand into `laxity.substrates.xen.known`: ARRIVAL_NS (less what
-is known of a decision and a switch), TICK_NS and JOB_NS. None of the hosts is one of
+is known of a decision and a switch), TICK_NS and WAKE_NS. None of the hosts is one of
 `make fidelity-hosts`.
 """
 
@@ -41,9 +42,12 @@ SEEDS = (1001, 1002)
 LOAD_PERCENT = (30, 90)
 OUTPUT = fidelity.ROOT / "out" / "guests"
 
-COSTS = ("arrival", "tick", "job")
-KINDS = {kind: tracefile.number_of(kind) for kind in ("run", "stop", "block", "wake", "complete")}
-WAKE_NS = 20_000
+COSTS = ("arrival", "tick", "wake")
+KINDS = {
+    kind: tracefile.number_of(kind)
+    for kind in ("release", "run", "stop", "block", "wake", "complete")
+}
+LATE_NS = 20_000
 """A VCPU wakes so soon after a tick that falls due while it is blocked."""
 ROUNDS = 40
 LEAST_NS = 200
@@ -73,10 +77,17 @@ def busy_periods(
 
     found: list[list[float]] = []
     period = None
+    # By task: its jobs that are not complete, each with whether its task waited for it.
+    jobs: dict[int, list[bool]] = {task: [] for task in range(len(domain["tasks"]))}
     for record in records[records["domain"] == number]:
         kind, time_ns = int(record["kind"]), int(record["time_ns"])
+        task = int(record["argument"]) >> tracefile.JOB_NUMBER_BITS
+        if kind == KINDS["release"]:
+            jobs[task].append(not jobs[task])
+            continue
+        woken = kind == KINDS["complete"] and jobs[task].pop(0)
         if kind == KINDS["wake"]:
-            period = BusyPeriod(time_ns - WAKE_NS)
+            period = BusyPeriod(time_ns - LATE_NS)
         elif period is None:
             continue
         elif kind == KINDS["run"]:
@@ -84,9 +95,8 @@ def busy_periods(
             period.counts["arrival"] += 1
             period.counts["tick"] += ticks(period.off_ns, time_ns) > 0
         elif kind == KINDS["complete"]:
-            task = int(record["argument"]) >> tracefile.JOB_NUMBER_BITS
             period.cost_ns += domain["tasks"][task]["cost_ns"]
-            period.counts["job"] += 1
+            period.counts["wake"] += woken
         elif period.run_ns is not None:
             period.cpu_ns += time_ns - period.run_ns
             period.counts["tick"] += ticks(period.run_ns, time_ns)
@@ -100,10 +110,10 @@ def busy_periods(
 
 def gap_ns(records: Records) -> float:
     """From when a VCPU blocks until the next one runs, where one waits: the median."""
-    times, kinds = records["time_ns"].astype(np.int64), records["kind"]
-    blocks = np.flatnonzero(kinds[:-1] == KINDS["block"])
-    gaps = (times[blocks + 1] - times[blocks])[kinds[blocks + 1] == KINDS["run"]]
-    return float(np.median(gaps))
+    records = records[np.isin(records["kind"], [KINDS[kind] for kind in ("run", "block", "wake")])]
+    blocks = np.flatnonzero(records["kind"][:-1] == KINDS["block"])
+    is_next = records["kind"][blocks + 1] == KINDS["run"]
+    return float(np.median((records["time_ns"][blocks + 1] - records["time_ns"][blocks])[is_next]))
 
 
 def fitted_ns(periods: list[list[float]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

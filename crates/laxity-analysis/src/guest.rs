@@ -48,7 +48,7 @@ pub(crate) struct GuestTask {
 }
 
 impl GuestTask {
-    /// A task of a domain whose kernel, if it ticks, does so like this. A timer that cannot be set for less than a
+    /// A task of a domain whose kernel, if it ticks, does so like this. The kernel may have to wake it for each job. A timer that cannot be set for less than a
     /// time ahead lets a job come late by less than that time, after its jitter: it is jitter, too.
     pub fn new(
         task: &laxity_host::Task,
@@ -57,7 +57,7 @@ impl GuestTask {
     ) -> GuestTask {
         let put_off_ns = tick.map_or(0, |tick| (tick.min_delta_ns - 1).max(0));
         GuestTask {
-            cost_ns: task.cost_ns.into(),
+            cost_ns: Ns::from(task.cost_ns) + Ns::from(tick.map_or(0, |tick| tick.wake_ns)),
             period_ns: task.period_ns.into(),
             deadline_ns: task.deadline_ns.into(),
             jitter_ns: Ns::from(task.jitter_ns) + Ns::from(put_off_ns),

@@ -475,6 +475,7 @@ fn ticks_come_before_every_task() {
         cost_ns: 1,
         offset_ns: 0,
         min_delta_ns: 0,
+        wake_ns: 0,
     });
     for guest in [GuestScheduler::RateMonotonic, GuestScheduler::Edf] {
         for (cost_ns, deadline_ns, bound_ns) in [(3, 4, Some(4)), (4, 6, Some(6)), (4, 5, None)] {
@@ -513,6 +514,7 @@ fn a_timer_that_cannot_be_set_is_in_the_bound() {
         cost_ns: 1,
         offset_ns: 0,
         min_delta_ns: 3,
+        wake_ns: 0,
     });
     for guest in [GuestScheduler::RateMonotonic, GuestScheduler::Edf] {
         let late = Task {
@@ -534,6 +536,7 @@ fn ticks() -> impl Strategy<Value = Option<Tick>> {
         cost_ns,
         offset_ns: 0,
         min_delta_ns: cost_ns - 1,
+        wake_ns: 0,
     });
     prop::option::of(tick)
 }
@@ -607,6 +610,7 @@ proptest! {
             cost_ns: UNIT_NS / 10,
             offset_ns: 0,
             min_delta_ns: tick.min_delta_ns * UNIT_NS,
+            wake_ns: tick.wake_ns * UNIT_NS,
         });
         let mut host = host(policy, vec![busy(other_percent * UNIT_NS / 10 + 1, 10 * UNIT_NS, 1), own]);
         if has_costs {

@@ -126,11 +126,12 @@ fn brief(host: &Host) -> String {
         if let Some(tick) = &domain.tick {
             let _ = write!(
                 text,
-                ", ticks of {} every {} from {}, timers of {} at least",
+                ", ticks of {} every {} from {}, timers of {} at least, tasks woken in {}",
                 time(tick.cost_ns),
                 time(tick.period_ns),
                 time(tick.offset_ns),
-                time(tick.min_delta_ns)
+                time(tick.min_delta_ns),
+                time(tick.wake_ns)
             );
         }
         text.push('\n');

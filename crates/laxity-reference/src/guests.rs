@@ -111,12 +111,18 @@ impl<'a> Guests<'a> {
         for (domain, description) in self.host.domains.iter().enumerate() {
             for (task, parameters) in description.tasks.iter().enumerate() {
                 while self.comes_ns(domain, task) <= now_ns {
+                    let is_busy =
+                        (self.waiting.iter()).any(|job| (job.domain, job.task) == (domain, task));
+                    let wake_ns = match description.tick {
+                        Some(tick) if !is_busy => tick.wake_ns,
+                        _ => 0,
+                    };
                     self.waiting.push(Waiting {
                         domain,
                         task,
                         number: self.come[domain][task],
                         arrival_ns: self.due_ns(domain, task),
-                        left_ns: parameters.cost_ns,
+                        left_ns: wake_ns + parameters.cost_ns,
                     });
                     self.come[domain][task] += 1;
                     given.push((domain, parameters.vcpu as usize));

@@ -127,6 +127,7 @@ pub fn random_host(seed: u64) -> Host {
     for tick in host.domains.iter_mut().flat_map(|domain| &mut domain.tick) {
         let last_ns = tick.period_ns - unit_ns;
         tick.min_delta_ns = last_ns.min(unit_ns * draw.one_of(&[0, 0, 1, 2, 3, 11]));
+        tick.wake_ns = last_ns.min(unit_ns * draw.one_of(&[0, 0, 0, 1, 2]));
     }
     host
 }
@@ -164,6 +165,7 @@ fn tick(draw: &mut Draw, unit_ns: i64) -> Tick {
         cost_ns: unit_ns * cost_units,
         offset_ns: unit_ns * draw.between(0, period_units - 1),
         min_delta_ns: 0,
+        wake_ns: 0,
     }
 }
 

@@ -221,6 +221,7 @@ fn unit_ns(host: &Host) -> i64 {
                 tick.period_ns,
                 tick.offset_ns,
                 tick.min_delta_ns,
+                tick.wake_ns,
             ]);
         }
     }

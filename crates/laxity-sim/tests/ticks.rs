@@ -1,4 +1,5 @@
-//! What a guest's kernel cannot set its timer for comes late: hosts that are small enough to be computed by hand.
+//! What a guest's kernel cannot set its timer for comes late, and it takes time to wake a task: hosts that are small
+//! enough to be computed by hand.
 
 use laxity_host::Host;
 use laxity_trace::{Kind, Record, task_of};
@@ -104,4 +105,22 @@ fn a_job_behind_another_one_comes_when_it_is_due() {
         "#,
     );
     assert_eq!(first_jobs_us::<2>(&host, 0)[1].0, 200);
+}
+
+/// A tick of 500 us makes the first job late, so that its task goes on with the second one. The task has to be woken for
+/// the others.
+#[test]
+fn a_task_is_woken_for_a_job_that_it_waits_for() {
+    let text = r#"
+        duration = "7 ms"
+        host = { cpus = 1, policy = "fifo" }
+        [[domain]]
+        name = "guest"
+        tick = { period = "8 ms", cost = "500 us", wake = "26 us" }
+        tasks = [{ name = "one", cost = "674 us", period = "1 ms" }]
+        "#;
+    let host = laxity_host::load(text, "host.toml", &[] as &[&str])
+        .unwrap_or_else(|error| panic!("{error}"));
+    let responses_us = first_jobs_us::<4>(&host, 0).map(|(_, response_us)| response_us);
+    assert_eq!(responses_us, [1_200, 874, 700, 700]);
 }

@@ -80,8 +80,9 @@ class Substrate(Protocol):
         The trace goes to the file `trace`, where one is wanted; all else that the substrate leaves,
         such as the log of a machine, goes to `keep`, a directory that is not there yet. A model
         releases jobs of one instant in the order of the host file, or that in which VCPUs wake for
-        them in the trace `seen`; what is no model has an order of its own. Raises InputError if
-        this machine lacks something, LabError if the machine fails that runs it.
+        them in the trace `seen`, and lets idle guests take the ticks for which they wake there;
+        what is no model has its own. Raises InputError if this machine lacks something, LabError
+        if the machine fails that runs it.
         """
         ...
 

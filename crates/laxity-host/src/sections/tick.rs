@@ -18,6 +18,8 @@ pub struct Tick {
     pub offset_ns: i64,
     /// The least time ahead for which the kernel sets its timer; below the period, 0 for any.
     pub min_delta_ns: i64,
+    /// The CPU time in which the kernel wakes a task for a job, and puts it to sleep in the end; below the period.
+    pub wake_ns: i64,
 }
 
 /// The timer interrupts of a guest's kernel.
@@ -41,6 +43,10 @@ pub(crate) struct TickTable {
     /// comes late. Linux on Xen has 100 us.
     #[schemars(extend("default" = "0 ms"))]
     pub min_delta: Field<NotNegative<MICROSECOND_NS>>,
+    /// The CPU time in which the kernel wakes a task that waits for its job, and puts it to sleep in the end; shorter
+    /// than the period.
+    #[schemars(extend("default" = "0 ms"))]
+    pub wake: Field<NotNegative<MICROSECOND_NS>>,
 }
 
 pub(crate) fn resolve(table: &TickTable, span: Span, problems: &Problems) -> Tick {
@@ -57,10 +63,12 @@ pub(crate) fn resolve(table: &TickTable, span: Span, problems: &Problems) -> Tic
     shorter(("offset", &table.offset), period, "the period", problems);
     let min_delta = ("min-delta", &table.min_delta);
     shorter(min_delta, period, "the period", problems);
+    shorter(("wake", &table.wake), period, "the period", problems);
     Tick {
         period_ns: table.period.ns_or(2),
         cost_ns: table.cost.ns_or(1),
         offset_ns: table.offset.ns_or(0),
         min_delta_ns: table.min_delta.ns_or(0),
+        wake_ns: table.wake.ns_or(0),
     }
 }

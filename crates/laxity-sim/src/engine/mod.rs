@@ -206,6 +206,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
                 remaining_ns: 0,
                 is_put_off: false,
                 cost_ns: task.cost_ns,
+                wake_ns: domain.tick.map_or(0, |tick| tick.wake_ns),
                 period_ns: task.period_ns,
                 deadline_ns: task.deadline_ns,
                 offset_ns: task.offset_ns,
@@ -532,7 +533,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
         vcpu.tick.had_job = true;
         let first_of_task = task.current == number;
         if first_of_task {
-            task.remaining_ns = task.cost_ns;
+            task.remaining_ns = task.wake_ns + task.cost_ns;
             vcpu.ready
                 .insert(task.rank, task.place, task.deadline_of_job_ns(number));
         }

@@ -52,6 +52,8 @@ pub struct Task {
     /// The next job to be released comes later than it is due, since the kernel could not set its timer for that.
     pub is_put_off: bool,
     pub cost_ns: i64,
+    /// CPU time in which the kernel wakes the task for a job.
+    pub wake_ns: i64,
     pub period_ns: i64,
     pub deadline_ns: i64,
     pub offset_ns: i64,

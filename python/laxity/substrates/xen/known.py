@@ -18,17 +18,17 @@ FILE = Path(__file__).with_name("known.toml")
 COSTS = "xen-lab"
 """The profile of what scheduling costs there."""
 
-ARRIVAL_NS = 9_000
+ARRIVAL_NS = 8_778
 """What a guest takes each time its VCPU gets a CPU, beside the switch (tools/fit/guests.py)."""
 
-TICK_NS = 12_000
+TICK_NS = 10_500
 """What its kernel takes for a tick, beside the arrival (tools/fit/guests.py)."""
 
-JOB_NS = 22_000
-"""What its kernel takes for a job, beside the job's work: the job's thread is woken, and goes to
-sleep in the end (tools/fit/guests.py)."""
+WAKE_NS = 26_219
+"""What its kernel takes to wake a task for a job, and to put it to sleep in the end
+(tools/fit/guests.py)."""
 
-TIMER_LATENCY_NS = 4_500
+TIMER_LATENCY_NS = 4_000
 """How late the hypervisor serves a timer of the policy (tools/fit/timers.py)."""
 
 MIN_DELTA_NS = 100_000
@@ -56,20 +56,6 @@ def timers(host: Resolved) -> list[str]:
     return [f"host.timer-latency={TIMER_LATENCY_NS} ns"]
 
 
-def jobs(host: Resolved) -> list[str]:
-    """Returns overrides for the jobs of guests of whose kernels the file says nothing: no tick.
-
-    Each takes what is known of the kernel beside its own cost, as far as its deadline allows.
-    """
-    return [
-        f"domain.{domain['name']}.tasks.{task['name']}.cost={cost_ns} ns"
-        for domain in host.host["domains"]
-        if domain["tick"] is None
-        for task in domain["tasks"]
-        if (cost_ns := min(task["cost_ns"] + JOB_NS, task["deadline_ns"], task["period_ns"]))
-    ]
-
-
 def _written(cost: Mapping[str, int], more_ns: int = 0) -> str:
     """A cost as a host file has it, with more of it at each quantile."""
     quantiles = ((key.removesuffix("_ns"), ns + more_ns) for key, ns in cost.items())
@@ -78,10 +64,9 @@ def _written(cost: Mapping[str, int], more_ns: int = 0) -> str:
 
 def settled(host: Resolved, summary: Path) -> list[str]:
     """Returns overrides for a model: what is known of the lab, and what a run there settled."""
-    tick = {"cost": TICK_NS, "min-delta": MIN_DELTA_NS}
+    tick = {"cost": TICK_NS, "min-delta": MIN_DELTA_NS, "wake": WAKE_NS}
     return [
         *costs(host),
         *timers(host),
-        *jobs(host),
         *collect.settled(host.host, summary, tick),
     ]
