@@ -18,17 +18,17 @@ FILE = Path(__file__).with_name("known.toml")
 COSTS = "xen-lab"
 """The profile of what scheduling costs there."""
 
-ARRIVAL_NS = 8_778
+ARRIVAL_NS = 4_166
 """What a guest takes each time its VCPU gets a CPU, beside the switch (tools/fit/guests.py)."""
 
-TICK_NS = 10_500
+TICK_NS = 13_968
 """What its kernel takes for a tick, beside the arrival (tools/fit/guests.py)."""
 
-WAKE_NS = 26_219
+WAKE_NS = 28_829
 """What its kernel takes to wake a task for a job, and to put it to sleep in the end
 (tools/fit/guests.py)."""
 
-TIMER_LATENCY_NS = 4_000
+TIMER_LATENCY_NS = 4_250
 """How late the hypervisor serves a timer of the policy (tools/fit/timers.py)."""
 
 MIN_DELTA_NS = 100_000
