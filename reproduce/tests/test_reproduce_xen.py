@@ -362,7 +362,7 @@ def test_the_simulator_takes_a_calibration() -> None:
     for domain, calibrated, tick in domains:
         for task, longer in zip(domain["tasks"], calibrated["tasks"], strict=True):
             assert longer == {**task, "cost_ns": task["cost_ns"] + 12_345}
-        tick_of_kernel = {**tick, "cost_ns": 23_456, "min_delta_ns": 0}
+        tick_of_kernel = {**tick, "cost_ns": 23_456, "min_delta_ns": 0, "wake_ns": 0}
         expected = {**domain, "tasks": None, "tick": tick_of_kernel}
         assert {**calibrated, "tasks": None} == expected
     without = Calibration.free().host(window, TICKS).resolved()
