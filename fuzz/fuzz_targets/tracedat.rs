@@ -1,5 +1,5 @@
-//! Files of trace-cmd, and dumps of the labs: whatever is in one, it is refused or makes a trace that every reader takes, and that can be
-//! observed.
+//! Files of trace-cmd, and dumps of the labs: whatever is in one, it is refused or makes a trace that every reader
+//! takes, and that can be observed.
 //!
 //! The first threads that ran are the VCPUs of two domains, and the next two are programs beside them that take packets
 //! for the first.

@@ -12,8 +12,8 @@ use std::collections::HashMap;
 const CLOCKS_APART_NS_MAX: i64 = 100_000;
 
 /// Adds the records of threads to those of the host. `inside` are made of a metadata whose domains are the last ones of
-/// `metadata`, those of programs, and whose CPUs are the VCPUs of the domain in which they run. `guessed` switches among
-/// them were not traced, so that their VCPU need not have had its CPU at their times.
+/// `metadata`, those of programs, and whose CPUs are the VCPUs of the domain in which they run. `guessed` switches were
+/// not traced, so that their VCPU need not have had its CPU at the times which they have here.
 ///
 /// # Errors
 ///
