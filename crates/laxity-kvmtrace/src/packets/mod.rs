@@ -65,7 +65,7 @@ pub enum What {
     Freed {
         buffer: i64,
         is_dropped: bool,
-        /// The thread that freed it; `None` if an interrupt did.
+        /// The thread that freed it; `None` if an interrupt did, or where nobody copies by grants.
         thread: Option<i64>,
     },
     /// A thread began to copy packets into the memory of a domain of Xen. Those that it frees next are these.
@@ -90,11 +90,17 @@ pub struct Network {
     consumed: Buffer,
     /// The thread that an event is of.
     thread: Field,
-    flags: Field,
-    /// The number of the event that tells of copies by grants.
-    granted: Option<u16>,
+    grants: Option<Grants>,
     cards: Option<Cards>,
     sockets: Option<Sockets>,
+}
+
+/// The event that tells of copies by grants.
+#[derive(Debug, Clone, Copy)]
+struct Grants {
+    number: u16,
+    /// Whether an event is of an interrupt.
+    flags: Field,
 }
 
 /// The events that cards of virtual machines need, too.
@@ -149,15 +155,30 @@ impl Network {
             })
         };
         let cards = match (find("netif_receive_skb"), find("skb_copy_datagram_iovec")) {
-            (Some(came), Some(copied)) => Some(Cards {
+            (Some(came), Some(copied)) => Some((came, copied)),
+            _ => None,
+        };
+        let granted = find("netback_copied");
+        // All events have these fields at the same place.
+        let copied = cards.as_ref().map(|(_, copied)| copied);
+        let Some(common) = copied.or(granted.as_ref()) else {
+            return Ok(None);
+        };
+        let thread = common.field("common_pid")?;
+        let grants = |granted: Format| {
+            Ok::<_, KvmError>(Grants {
+                number: granted.number()?,
+                flags: granted.field("common_flags")?,
+            })
+        };
+        let of_cards = |(came, copied): (Format, Format)| {
+            Ok::<_, KvmError>(Cards {
                 came: buffer(&came)?,
                 came_bytes: came.field("len")?,
                 copied: buffer(&copied)?,
                 copied_bytes: copied.field("len")?,
-            }),
-            _ => None,
+            })
         };
-        let granted = find("netback_copied").map(|granted| granted.number());
         let sockets = match (find("sk_data_ready"), find("sock_recv_length")) {
             (Some(ready), Some(asked)) => Some(Sockets {
                 ready: ready.number()?,
@@ -171,18 +192,14 @@ impl Network {
             }),
             _ => None,
         };
-        if cards.is_none() && granted.is_none() {
-            return Ok(None);
-        }
         Ok(Some(Network {
             queued: buffer(&queued)?,
             queued_bytes: queued.field("len")?,
             dropped: buffer(&dropped)?,
             consumed: buffer(&consumed)?,
-            thread: queued.field("common_pid")?,
-            flags: queued.field("common_flags")?,
-            granted: granted.transpose()?,
-            cards,
+            thread,
+            grants: granted.map(grants).transpose()?,
+            cards: cards.map(of_cards).transpose()?,
             sockets,
         }))
     }
@@ -204,10 +221,11 @@ impl Network {
             field.of(event).ok_or_else(short)
         };
         // What an interrupt does is not of the thread that it came to.
-        let own_thread = || {
-            let is_own = value(self.flags)? & INTERRUPT == 0;
+        let own_thread = |grants: Grants| {
+            let is_own = value(grants.flags)? & INTERRUPT == 0;
             Ok::<_, String>(is_own.then_some(value(self.thread)?))
         };
+        let granted = (self.grants).filter(|grants| grants.number == number);
         let what = if number == self.queued.number {
             What::Queued {
                 buffer: value(self.queued.address)?,
@@ -220,10 +238,10 @@ impl Network {
             What::Freed {
                 buffer: value(freed.address)?,
                 is_dropped: number == self.dropped.number,
-                thread: own_thread()?,
+                thread: self.grants.map_or(Ok(None), own_thread)?,
             }
-        } else if self.granted == Some(number) {
-            match own_thread()? {
+        } else if let Some(grants) = granted {
+            match own_thread(grants)? {
                 Some(thread) => What::Granted { thread },
                 None => return Ok(None),
             }
