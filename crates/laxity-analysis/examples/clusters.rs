@@ -1,11 +1,11 @@
-//! What `check` accepts of random hosts under rtds by their load, on several CPUs, beside those that no search of
-//! phases makes miss.
+//! What `check` accepts of random hosts by their load, on several CPUs, beside those that no search of phases makes
+//! miss: under rtds, and under the policies with one order for all CPUs.
 //!
-//! `cargo run --release -p laxity-analysis --example clusters -- [HOSTS] [RUNS]` prints a Markdown table. It is the
-//! same for the same numbers.
+//! `cargo run --release -p laxity-analysis --example clusters -- [HOSTS] [RUNS]` prints two Markdown tables. They are
+//! the same for the same numbers.
 
 use laxity_analysis::{Verdict, check};
-use laxity_host::Host;
+use laxity_host::{Host, Policy};
 use laxity_trials::Draw;
 
 const CPUS: [i64; 3] = [2, 4, 8];
@@ -19,14 +19,26 @@ const VCPUS_PER_CPU: i64 = 2;
 /// The part of its budget that a guest uses, in percent.
 const USED_PERCENT: i64 = 60;
 
+/// The number of CPUs of the hosts under policies with one order for all CPUs.
+const CPUS_OF_ONE_ORDER: i64 = 4;
+
+/// What such hosts have beside their VCPUs, and the keys that say so.
+const WITH: [(&str, &str); 4] = [
+    ("nothing", ""),
+    ("costs of emsoft-2011", "costs = \"emsoft-2011\""),
+    ("a quantum of 1 ms", "quantum = \"1 ms\""),
+    ("timers that are 100 us late", "timer-latency = \"100 us\""),
+];
+
 /// A guest has two tasks. Half of the hosts also have guests that always have work, one of four.
-fn host(cpus: i64, load_percent: i64, costs: &str, seed: u64) -> Host {
+fn host(policy: Policy, cpus: i64, load_percent: i64, keys: &str, seed: u64) -> Host {
     let draw = &mut Draw::new(seed);
     let vcpus = cpus * VCPUS_PER_CPU;
     let parts: Vec<i64> = (0..vcpus).map(|_| draw.between(10, 100)).collect();
     let sum: i64 = parts.iter().sum();
     let mut text = format!(
-        "duration = \"2 s\"\nseed = {seed}\n[host]\ncpus = {cpus}\npolicy = \"rtds\"\n{costs}\n"
+        "duration = \"2 s\"\nseed = {seed}\n[host]\ncpus = {cpus}\npolicy = \"{}\"\n{keys}\n",
+        policy.name()
     );
     for (number, part) in parts.iter().enumerate() {
         let period_us = [10_000, 16_000, 20_000, 25_000, 40_000][draw.between(0, 4) as usize];
@@ -113,23 +125,64 @@ fn main() {
     for (name, costs) in [("none", ""), ("emsoft-2011", "costs = \"emsoft-2011\"")] {
         for cpus in CPUS {
             for load_percent in LOADS_PERCENT {
-                row(cpus, (name, costs), load_percent, hosts, runs);
+                let of_host = |seed| host(Policy::Rtds, cpus, load_percent, costs, seed);
+                let Found {
+                    accepted,
+                    held,
+                    guaranteed_percent,
+                    median,
+                } = find(of_host, hosts, runs);
+                println!(
+                    "| {cpus} | {name} | {load_percent} % | {accepted} | {held} | {guaranteed_percent} % | {median} |"
+                );
             }
+        }
+    }
+    println!(
+        "\nUnder the policies with one order for all CPUs, hosts of {CPUS_OF_ONE_ORDER} CPUs are drawn in the same way.\n\
+         Each cell has *guaranteed* and *response / bound* at a load.\n"
+    );
+    let loads = LOADS_PERCENT.map(|load_percent| format!(" {load_percent} % |"));
+    println!("| policy | with |{}", loads.concat());
+    println!("|---|---|{}", "--:|".repeat(LOADS_PERCENT.len()));
+    for policy in (Policy::ALL.into_iter()).filter(|policy| policy.is_global()) {
+        for (name, keys) in WITH {
+            let of_load = |load_percent| {
+                let of_host = |seed| host(policy, CPUS_OF_ONE_ORDER, load_percent, keys, seed);
+                let found = find(of_host, hosts, runs);
+                format!(" {} %, {} |", found.guaranteed_percent, found.median)
+            };
+            println!(
+                "| `{}` | {name} |{}",
+                policy.name(),
+                LOADS_PERCENT.map(of_load).concat()
+            );
         }
     }
 }
 
-fn row(cpus: i64, (name, costs): (&str, &str), load_percent: i64, hosts: usize, runs: usize) {
+/// What hosts of one kind showed.
+struct Found {
+    accepted: usize,
+    /// Those in which no run missed.
+    held: usize,
+    guaranteed_percent: usize,
+    /// The median of all worst responses divided by their bounds.
+    median: String,
+}
+
+fn find(of_host: impl Fn(u64) -> Host, hosts: usize, runs: usize) -> Found {
     let (mut accepted, mut held, mut tasks, mut guaranteed) = (0, 0, 0, 0);
     let mut ratios: Vec<f64> = Vec::new();
     for seed in 1..=hosts as u64 {
-        let host = host(cpus, load_percent, costs, seed);
+        let host = of_host(seed);
         let found = check(&host);
         let searched = search(&host, runs, seed);
         let is_accepted = found.verdict == Verdict::Schedulable;
         assert!(
             !(is_accepted && searched.has_missed),
-            "{cpus} {load_percent} {seed}"
+            "{} {seed}",
+            host.policy.name()
         );
         accepted += usize::from(is_accepted);
         held += usize::from(!searched.has_missed);
@@ -144,9 +197,10 @@ fn row(cpus: i64, (name, costs): (&str, &str), load_percent: i64, hosts: usize, 
         }
     }
     ratios.sort_by(f64::total_cmp);
-    let median = (ratios.get(ratios.len() / 2)).map_or("-".into(), |median| format!("{median:.2}"));
-    let percent = 100 * guaranteed / tasks.max(1);
-    println!(
-        "| {cpus} | {name} | {load_percent} % | {accepted} | {held} | {percent} % | {median} |"
-    );
+    Found {
+        accepted,
+        held,
+        guaranteed_percent: 100 * guaranteed / tasks.max(1),
+        median: (ratios.get(ratios.len() / 2)).map_or("-".into(), |median| format!("{median:.2}")),
+    }
 }
