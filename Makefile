@@ -404,7 +404,7 @@ results-voice: setup ## What loss costs the reference speech; writes docs/result
 
 .PHONY: fidelity-hosts
 fidelity-hosts: lab ## Random hosts on Xen and in the simulator, HOSTS of them; writes docs/results/fidelity.md
-	$(BIN)/python tools/pages/fidelity.py --hosts $(or $(HOSTS),60)
+	$(BIN)/python tools/pages/fidelity.py --hosts $(or $(HOSTS),68)
 
 .PHONY: results-calibration
 results-calibration: setup ## Real packets against the simulator with measured costs, as root; writes docs/results/calibration.md

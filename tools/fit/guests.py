@@ -8,8 +8,8 @@ blocks. The CPU time in it that is not the cost of jobs is divided among
 - arrivals: the VCPU gets the CPU, events that waited are delivered, a timer is set anew;
 - ticks: those that come while it runs;
 - late ticks: one for each arrival before which any came. They interrupt nothing, and so take less;
-- wakes: the thread of a task is woken for a job, and goes to sleep in the end. A thread that is late
-  goes on with its next job,
+- wakes: the thread of a task is woken for a job, and goes to sleep in the end. A thread that is
+  late goes on with its next job,
 
 by the least absolute deviations over all busy periods: dom0 and the kernel's other work disturb
 some. The simulator knows one cost of a tick, which is that of ticks while the VCPU runs. Nearly all
@@ -104,7 +104,8 @@ def busy_periods(
             period.counts["tick"] += ticks(period.run_ns, time_ns)
             period.run_ns, period.off_ns = None, time_ns
         if kind == KINDS["block"] and period.counts["arrival"]:
-            # Who is preempted has the time until the next one runs, and the first run follows a gap.
+            # The gap before a run counts as its own where another VCPU was preempted for it, and so
+            # only that before the first run is missing.
             found.append([*period.counts.values(), period.cpu_ns - period.cost_ns + gap_ns])
             period = None
     return found

@@ -48,8 +48,9 @@ pub(crate) struct GuestTask {
 }
 
 impl GuestTask {
-    /// A task of a domain whose kernel, if it ticks, does so like this. The kernel may have to wake it for each job. A timer that cannot be set for less than a
-    /// time ahead lets a job come late by less than that time, after its jitter: it is jitter, too.
+    /// A task of a domain whose kernel, if it ticks, does so like this. The kernel may have to wake it for each job. A
+    /// timer that cannot be set for less than a time ahead lets a job come late by less than that time, after its
+    /// jitter: it is jitter, too.
     pub fn new(
         task: &laxity_host::Task,
         tick: Option<&laxity_host::Tick>,

@@ -247,8 +247,8 @@ impl HostFile {
 
     /// Runs the host; returns the result as JSON, the response times of each domain's and task's completed jobs, and
     /// the streams whose packets were kept. Writes a trace to a path, if one is given. Calls `progress(done_ns)` a few
-    /// times a second. What the trace `seen`, if one is given, shows of a run of the host elsewhere is as there: the order in which
-    /// jobs of one instant are released, and the ticks of idle guests.
+    /// times a second. What the trace `seen`, if one is given, shows of a run of the host elsewhere is as there: the
+    /// order in which jobs of one instant are released, and the ticks of idle guests.
     #[pyo3(signature = (overrides, trace=None, progress=None, seen=None))]
     fn run(
         &self,

@@ -107,9 +107,9 @@ fn others_come_in_the_order_of_the_host_file() {
     assert_eq!(records, without);
 }
 
-/// The job is complete at 1.01 ms, so that the guest takes the tick of 2 ms, and no more until the job of 20 ms. It takes
-/// that of 10 ms, too, if it was seen to wake for it. Other ticks are those of other VCPUs, or come too long before a
-/// wake. The trace of such a run shows the same.
+/// The job is complete at 1.01 ms, so that the guest takes the tick of 2 ms, and no more until the job of 20 ms. It
+/// takes that of 10 ms, too, if it was seen to wake for it. Other ticks are those of other VCPUs, or come too long
+/// before a wake. The trace of such a run shows the same.
 #[test]
 fn an_idle_guest_takes_the_ticks_for_which_it_was_seen_to_wake() {
     let domain = |name| {

@@ -107,8 +107,8 @@ fn a_job_behind_another_one_comes_when_it_is_due() {
     assert_eq!(first_jobs_us::<2>(&host, 0)[1].0, 200);
 }
 
-/// A tick of 500 us makes the first job late, so that its task goes on with the second one. The task has to be woken for
-/// the others.
+/// A tick of 500 us makes the first job late, so that its task goes on with the second one. The task has to be woken
+/// for the others.
 #[test]
 fn a_task_is_woken_for_a_job_that_it_waits_for() {
     let text = r#"

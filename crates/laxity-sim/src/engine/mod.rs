@@ -46,9 +46,9 @@ pub fn run<S: Sink>(host: &Host, sink: S) -> Result<(Outcome, S), Refused> {
 
 /// Runs a host as [`run`] does, followed by another thread; `None` if that thread cancelled the run.
 ///
-/// At one instant jobs are released in the order of the host file. At the instants of the ties that were seen elsewhere,
-/// those of the VCPUs that are named there come first, in that order. A VCPU that is idle takes each tick for which it
-/// was seen to wake.
+/// At one instant jobs are released in the order of the host file. At the instants of the ties that were seen
+/// elsewhere, those of the VCPUs that are named there come first, in that order. A VCPU that is idle takes each tick
+/// for which it was seen to wake.
 ///
 /// # Errors
 /// As [`run`].
