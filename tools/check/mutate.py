@@ -1413,8 +1413,8 @@ MUTATIONS = [
     Mutation(
         "ticks-never-idle",
         "ticks.rs",
-        "vcpu.tick.left_ns > 0 || !has_work && !vcpu.tick.had_job",
-        "vcpu.tick.left_ns > 0 || !has_work",
+        "let is_needed = has_work || vcpu.tick.had_job;",
+        "let is_needed = has_work;",
         "a guest that falls idle ticks once more",
         directory=ENGINE,
     ),
@@ -1429,8 +1429,8 @@ MUTATIONS = [
     Mutation(
         "ticks-begin-again",
         "ticks.rs",
-        "vcpu.tick.left_ns > 0 || !has_work && !vcpu.tick.had_job",
-        "!has_work && !vcpu.tick.had_job",
+        "vcpu.tick.left_ns > 0 || !is_needed",
+        "!is_needed",
         "while a tick is due or being served none is added",
         directory=ENGINE,
     ),
