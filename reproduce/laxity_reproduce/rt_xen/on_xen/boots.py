@@ -164,8 +164,8 @@ class XenLab:
         """
         found, trace = self.found(window), self._directory / f"{window.name}.jobs.laxtrace"
         calibration = Calibration((costs,) * len(MEASURED))
-        # Guests whose jobs take less fall idle earlier: ticks that others were seen to wake for then
-        # are not theirs.
+        # Guests whose jobs take less fall idle earlier, and do not wake for all the ticks that were
+        # seen.
         run = calibration.host(window, found.ticks).run(trace=trace)
         job_ns = guests.job_cost_ns(trace, found.trace, len(run.domains))
         trace.unlink()
