@@ -63,8 +63,10 @@ def booted(hosts: Mapping[str, Resolved], into: Path) -> dict[str, Run]:
 
 
 def excess(host: Resolved, run: Run) -> list[tuple[int, int, int]]:
-    """Of each time that a VCPU had the CPU from its wake to its block, without a break, and did one
-    job: how much longer it was than the job, ns; the job, ns; the policy's ticks meanwhile.
+    """Returns what VCPUs took beside jobs: a row for each time that one did a job and nothing else.
+
+    A row is for a time from wake to block without a break: the time beyond the job, and the job,
+    both in ns, and the number of the policy's ticks meanwhile.
     """
     costs = [[task["cost_ns"] for task in domain["tasks"]] for domain in host.host["domains"]]
     found: list[tuple[int, int, int]] = []
