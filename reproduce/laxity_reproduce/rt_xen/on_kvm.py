@@ -85,13 +85,13 @@ BESIDE_METHOD = (
     "Hosts, task sets and loads are those of the same experiment on [Xen](xen.md), which"
     " explains them. Values are the miss ratios of domains 1 to 5 in percent. The simulator runs"
     " the same host with what is known of the emulated one, measured and fitted on other hosts"
-    f" (`tools/fit/kvm.py`): a switch costs {known.SWITCH_NS // 1000} us, timers of policies with"
-    f" budgets are {known.TIMER_LATENCY_NS // 1000} us late, and interrupts take"
-    f" {known.INTERRUPT_NS / 1000:g} us of the VCPU that runs every"
-    f" {known.INTERRUPT_PERIOD_NS // 1_000_000} ms, and {known.TICK_NS // 1000} us for each tick of"
-    " the policy. A row is reproduced if every domain's ratio on KVM is within"
-    f" {CLOSE_POINTS:g} points of the simulator's, and the same VCPU runs in both for at least"
-    f" {100 * SAME_RATIO_MIN:g} % of the time. The costs of this slow emulated machine say"
+    f" (`tools/fit/kvm.py`): a switch costs {known.SWITCH_NS // 1000} us, a job takes"
+    f" {known.JOB_NS // 1000} us beside its work, interrupts take {known.INTERRUPT_NS / 1000:g} us"
+    f" of the VCPU that runs every {known.INTERRUPT_PERIOD_NS // 1_000_000} ms and"
+    f" {known.TICK_NS // 1000} us for each tick of the policy, and timers of policies with budgets"
+    f" are {known.TIMER_LATENCY_NS // 1000} us late. A row is reproduced if every domain's ratio on"
+    f" KVM is within {CLOSE_POINTS:g} points of the simulator's, and the same VCPU runs in both for"
+    f" at least {100 * SAME_RATIO_MIN:g} % of the time. The costs of this slow emulated machine say"
     " nothing about those of hardware."
 )
 
@@ -242,12 +242,11 @@ def _beside(each: Window, run: Run, directory: Path) -> Compared:
 def model(each: Window) -> tuple[Host, list[str]]:
     """The host that the simulator runs for a window, with all that is known, and overrides."""
     resolved = each.host.resolve(each.overrides)
-    longer = 1 + known.interrupts(resolved)
     host = written(
         resolved.host,
         f"{each.name}.toml",
         known.table(),
-        lambda task: round(longer * task["cost_ns"]),
+        lambda task: known.job_ns(resolved, task["cost_ns"]),
         [None for _ in resolved.host["domains"]],
     )
     return host, known.timers(host.resolve([]))

@@ -9,9 +9,12 @@ from laxity.policies import TABLE
 if TYPE_CHECKING:
     from laxity.resolved import Resolved
 
-SWITCH_NS = 40_000
-"""What a CPU takes to go over to another VCPU under a policy of Laxity's, with the guest's way back
-to its work (tools/fit/kvm.py)."""
+SWITCH_NS = 20_000
+"""What a CPU takes to go over to another VCPU under a policy of Laxity's (tools/fit/kvm.py)."""
+
+JOB_NS = 23_000
+"""What a job takes beside its own work: its timer's interrupt leaves the guest and comes back, and
+the guest sets the next timer and halts (tools/fit/kvm.py)."""
 
 INTERRUPT_NS = 8_400
 """What the host's kernel takes of the VCPU that runs for each of its timer interrupts
@@ -54,27 +57,26 @@ def timers(host: Resolved) -> list[str]:
     return [f"host.timer-latency={TIMER_LATENCY_NS} ns"]
 
 
-def interrupts(host: Resolved) -> float:
-    """Returns how much of a VCPU's time interrupts take, beside the time in which it works."""
+def job_ns(host: Resolved, cost_ns: int) -> int:
+    """Returns the CPU time of a job that has such a cost: interrupts come while it works."""
     ratio = INTERRUPT_NS / INTERRUPT_PERIOD_NS
     if TABLE[host.host["policy"]].uses("tick"):
         ratio += TICK_NS / host.host["settings"]["tick_ns"]
-    return ratio
+    return round((1 + ratio) * cost_ns) + JOB_NS
 
 
 def jobs(host: Resolved) -> list[str]:
-    """Returns overrides for jobs: each takes as much longer as interrupts take of its time.
+    """Returns overrides for jobs, of which each takes what it takes there.
 
     A cost does not exceed the deadline for that. Tasks that are drawn cannot be changed.
     """
     if not _is_ours(host) or host.gives("draw"):
         return []
-    longer = 1 + interrupts(host)
     return [
         f"domain.{domain['name']}.tasks.{task['name']}.cost={cost_ns} ns"
         for domain in host.host["domains"]
         for task in domain["tasks"]
-        if (cost_ns := min(round(longer * task["cost_ns"]), task["deadline_ns"]))
+        if (cost_ns := min(job_ns(host, task["cost_ns"]), task["deadline_ns"]))
     ]
 
 
