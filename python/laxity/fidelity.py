@@ -27,7 +27,8 @@ FIDELITY = "fidelity.json"
 def _added(settled: list[str]) -> str:
     """What overrides add that a host file left out, in words."""
     costs = [setting for setting in settled if setting.startswith("host.costs=")]
-    late_timers = [each for each in settled if each.startswith("host.timer-latency=")]
+    late = ("host.timer-latency=", "host.time-slice=")
+    late_timers = [each for each in settled if each.startswith(late)]
     accounting = [each for each in settled if each.startswith("host.accounting-phase=")]
     ticks = [setting for setting in settled if ".tick.cost=" in setting]
     jobs = [setting for setting in settled if ".tasks." in setting]

@@ -91,6 +91,10 @@ def test_a_model_of_this_host_has_what_is_known_of_it(tmp_path: Path) -> None:
     model = ours.changed(Kvm().settled(tmp_path, ours)).host
     assert model["costs"]["context_switch"] == {"ns": known.SWITCH_NS}
     assert model["timer_latency_ns"] == known.TIMER_LATENCY_NS
+    shares = ours.changed(["host.policy=credit", "host.time-slice=1 ms"])
+    shares = shares.changed(Kvm().settled(tmp_path, shares))
+    assert shares.host["settings"]["time_slice_ns"] == 1_000_000 + known.SLICE_LATENCY_NS
+    assert shares.host["timer_latency_ns"] == 0
     assert Kvm(mode="live").settled(tmp_path, ours) == []
     assert Kvm().settled(tmp_path, Host.parse(DEADLINE).resolve([])) == []
     given = ours.changed(["host.costs={}", "host.timer-latency=0 ns"])

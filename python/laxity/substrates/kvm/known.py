@@ -9,10 +9,10 @@ from laxity.policies import TABLE
 if TYPE_CHECKING:
     from laxity.resolved import Resolved
 
-SWITCH_NS = 20_000
+SWITCH_NS = 30_000
 """What a CPU takes to go over to another VCPU under a policy of Laxity's (tools/fit/kvm.py)."""
 
-JOB_NS = 23_000
+JOB_NS = 13_000
 """What a job takes beside its own work: its timer's interrupt leaves the guest and comes back, and
 the guest sets the next timer and halts (tools/fit/kvm.py)."""
 
@@ -28,6 +28,9 @@ TICK_NS = 15_000
 
 TIMER_LATENCY_NS = 8_000
 """How late the host serves a timer of a policy with budgets (tools/fit/kvm.py)."""
+
+SLICE_LATENCY_NS = 7_300
+"""How late a time slice ends (tools/fit/kvm.py)."""
 
 
 def table(switch_ns: int = SWITCH_NS) -> str:
@@ -48,13 +51,17 @@ def costs(host: Resolved, switch_ns: int = SWITCH_NS) -> list[str]:
 def timers(host: Resolved) -> list[str]:
     """Returns the override for a file that does not say how late timers are served.
 
-    Without budgets there is none: a policy's tick is served before the decision that a wake of the
-    same instant asks for, as in the simulator, and a late one would come after it.
+    Without budgets time slices are longer by what they end late, and no other timer is late: a tick
+    of the policy is served before the decision that a wake of the same instant asks for, as in the
+    simulator, and a late one would come after it.
     """
     policy = TABLE[host.host["policy"]]
-    if host.gives("host.timer-latency") or not _is_ours(host) or not policy.uses("budget"):
+    if host.gives("host.timer-latency") or not _is_ours(host):
         return []
-    return [f"host.timer-latency={TIMER_LATENCY_NS} ns"]
+    if policy.uses("budget"):
+        return [f"host.timer-latency={TIMER_LATENCY_NS} ns"]
+    slice_ns = host.host["settings"]["time_slice_ns"] + SLICE_LATENCY_NS
+    return [f"host.time-slice={slice_ns} ns"]
 
 
 def job_ns(host: Resolved, cost_ns: int) -> int:
