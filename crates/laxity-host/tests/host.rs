@@ -79,7 +79,7 @@ fn every_key_arrives() {
             cost_ns: 44_000,
             offset_ns: 1_500_000,
             min_delta_ns: 100_000,
-            wake_ns: 0,
+            wake_ns: 26_000,
         })
     );
     assert_eq!(
