@@ -27,12 +27,15 @@ MEMORY_MIB = 96
 MEMORY_PER_VCPU_MIB = 4
 """The memory that each further VCPU adds."""
 
-STILL_KERNEL_ARGUMENTS = (
-    # Watchdogs and averages of pressure.
-    "tsc=reliable nowatchdog psi=0"
+NO_STATISTICS_ARGUMENTS = (
+    # Averages of pressure.
+    "psi=0"
     # Statistics of memory, every 11 days, and compaction in advance.
     " sysctl.vm.stat_interval=1000000 sysctl.vm.compaction_proactiveness=0"
 )
+"""Keep a kernel of a lab from what it does for itself once or twice a second."""
+
+STILL_KERNEL_ARGUMENTS = f"tsc=reliable nowatchdog {NO_STATISTICS_ARGUMENTS}"
 """Keep a kernel of Xen's lab from waking twice a second for itself.
 
 Whoever waits for a CPU by turns loses one to each such wake, and so do all after it.

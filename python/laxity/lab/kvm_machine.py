@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from laxity.lab import cpio, kvm_image
+from laxity.lab.files import NO_STATISTICS_ARGUMENTS
 from laxity.lab.machine import ROOT, Machine
 
 if TYPE_CHECKING:
@@ -27,9 +28,8 @@ ARGUMENTS = (
     "console=ttyS0 quiet loglevel=4 panic=1 tsc=reliable"
     # What only takes time at a boot under emulation.
     " cryptomgr.notests audit=0 mitigations=off rodata=off"
-    # What the kernel does for itself every 200 ms to 1 s, beside guests: it watches which memory is
-    # used, and compacts it.
-    " damon_stat.enabled=N sysctl.vm.compaction_proactiveness=0 sysctl.vm.stat_interval=3600 psi=0"
+    # What the kernel does for itself beside guests; every 200 ms it looks which memory is used.
+    f" {NO_STATISTICS_ARGUMENTS} damon_stat.enabled=N"
     # On a busy computer an emulated timer is late, for which Linux would not boot.
     " no_timer_check"
 )
