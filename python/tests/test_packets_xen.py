@@ -20,9 +20,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from laxity.lab import cpio, image, machine
+from laxity.lab import cpio, image, machine, pv_guest
 from laxity.lab import packages as debian
-from laxity.lab.files import GUEST_ARGUMENTS, NETWORK_ROOT
+from laxity.lab.files import HOME, NETWORK_ROOT
 from laxity.lab.xen_machine import XenMachine
 from laxity.observe import live
 from laxity.substrates.xen import packets
@@ -105,21 +105,6 @@ int main(int count, char **words)
 }
 """
 
-CONFIGURATION = """\
-type = "pv"
-name = "{name}"
-kernel = "/laxity/kernel"
-ramdisk = "/laxity/{root}"
-extra = "{arguments}"
-memory = 96
-vcpus = 1
-{interface}
-tsc_mode = "native"
-on_poweroff = "destroy"
-on_reboot = "destroy"
-on_crash = "destroy"
-"""
-
 ADDRESS = packets.GUEST_ADDRESS.format(packets.GUEST_FIRST)
 TEXT_EVENTS = (
     *("sched/sched_switch", "sched/sched_wakeup", "net/net_dev_queue"),
@@ -199,10 +184,9 @@ def recorded(tmp_path: Path) -> Path:
     plan = tmp_path / "plan"
     plan.mkdir()
     (plan / "plan.sh").write_text("\n".join(packets.before_boot()) + "\n" + PLAN)
-    interface = packets.interface("/laxity")
-    for name, root, line in ((TARGET, NETWORK_ROOT, interface), (BUSY, "busy.cpio", "")):
-        text = CONFIGURATION.format(name=name, root=root, arguments=GUEST_ARGUMENTS, interface=line)
-        (plan / f"{name}.cfg").write_text(text)
+    interface = packets.interface(HOME)
+    for name, root, more in ((TARGET, NETWORK_ROOT, [interface]), (BUSY, "busy.cpio", [])):
+        (plan / f"{name}.cfg").write_text(pv_guest.configuration(name, root, more=more))
     busy = tmp_path / "busy.cpio"
     busy.write_bytes(cpio.archive([cpio.file("init", program, executable=True)]))
     ours = [

@@ -14,16 +14,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from laxity.lab import fingerprint, image
+from laxity.lab import fingerprint, image, pv_guest
 from laxity.lab.errors import LabError
 from laxity.lab.files import (
     CONSOLE,
-    GUEST_ARGUMENTS,
     GUEST_ROOT,
-    HOME,
-    KERNEL,
-    MEMORY_MIB,
-    MEMORY_PER_VCPU_MIB,
     SCRIPT,
 )
 from laxity.lab.xen_machine import XenMachine
@@ -102,7 +97,8 @@ def plan(seed: int, seconds: int, slack_ns: int) -> dict[str, str]:
         f'{words} 2>"$RESULTS/said" || fail "$(cat "$RESULTS/said")"\n'
     )
     return {SCRIPT: script} | {
-        f"{name}.cfg": _configuration(name, vcpus) for name, vcpus in guests.items()
+        f"{name}.cfg": pv_guest.configuration(name, GUEST_ROOT, vcpus=vcpus)
+        for name, vcpus in guests.items()
     }
 
 
@@ -111,21 +107,3 @@ def refuse_complaints(console: Path) -> None:
     for line in console.read_text("utf-8", "replace").splitlines():
         if COMPLAINTS.search(line):
             raise LabError(f"on the console: {line.strip()}", f"the console is in {console}")
-
-
-def _configuration(name: str, vcpus: int) -> str:
-    lines = [
-        'type = "pv"',
-        f'name = "{name}"',
-        f'kernel = "{HOME}/{KERNEL}"',
-        f'ramdisk = "{HOME}/{GUEST_ROOT}"',
-        f'extra = "{GUEST_ARGUMENTS}"',
-        f"memory = {MEMORY_MIB + MEMORY_PER_VCPU_MIB * (vcpus - 1)}",
-        f"vcpus = {vcpus}",
-        # The cycle counter as it is: guests set their clocks by it.
-        'tsc_mode = "native"',
-        'on_poweroff = "destroy"',
-        'on_reboot = "destroy"',
-        'on_crash = "destroy"',
-    ]
-    return "\n".join(lines) + "\n"

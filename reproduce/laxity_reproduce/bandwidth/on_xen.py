@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 import pandas as pd
-from laxity.lab import image
-from laxity.lab.files import GUEST_ARGUMENTS, NETWORK_ROOT
+from laxity.lab import image, pv_guest
+from laxity.lab.files import HOME, NETWORK_ROOT
 from laxity.lab.xen_machine import XenMachine
 from laxity.substrates.xen import packets
 from laxity.substrates.xen.plan import EVENTS
@@ -46,21 +46,6 @@ PAGES = 16_000
 """The pages of Xen's trace buffer."""
 DOM0_MIB = 768
 LIMIT_S = 7200.0
-
-CONFIGURATION = """\
-type = "pv"
-name = "{name}"
-kernel = "/laxity/kernel"
-ramdisk = "/laxity/{root}"
-extra = "{arguments}"
-memory = 96
-vcpus = 1
-{interface}
-tsc_mode = "native"
-on_poweroff = "destroy"
-on_reboot = "destroy"
-on_crash = "destroy"
-"""
 
 
 @dataclass(frozen=True)
@@ -130,11 +115,8 @@ def _plan() -> dict[str, str]:
             f"connect {name} {address}/{packets.PREFIX_BITS}",
             f"program {name} /laxity-sender {packets.DOM0_ADDRESS}:9 {PAYLOAD_BYTES} {words}",
         ]
-        files[f"{name}.cfg"] = CONFIGURATION.format(
-            name=name,
-            root=NETWORK_ROOT,
-            arguments=GUEST_ARGUMENTS,
-            interface=packets.interface("/laxity"),
+        files[f"{name}.cfg"] = pv_guest.configuration(
+            name, NETWORK_ROOT, more=[packets.interface(HOME)]
         )
     duration_ns = round(FACTS["run_s"] / TIME_SCALE * 1e9)
     # The samples are of one try: senders and sampler begin when the run is ordered.

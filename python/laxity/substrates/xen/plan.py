@@ -34,10 +34,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from laxity.errors import InputError
+from laxity.lab import pv_guest
 from laxity.lab.files import (
-    GUEST_ARGUMENTS,
     GUEST_ROOT,
-    KERNEL,
     MEMORY_MIB,
     MEMORY_PER_VCPU_MIB,
     NETWORK_ROOT,
@@ -356,23 +355,13 @@ def _tasks(domain: Domain) -> str:
 def _configuration(name: str, domain: Domain, host: ResolvedHost, home: str, plan: Plan) -> str:
     masks = ", ".join(f'"{mask}"' for mask in _masks(domain, host, plan))
     is_connected = domain is packets.media_server(host)
-    lines = [
-        'type = "pv"',
-        f'name = "{name}"',
-        f'kernel = "{home}/{KERNEL}"',
-        f'ramdisk = "{home}/{NETWORK_ROOT if is_connected else GUEST_ROOT}"',
-        f'extra = "{GUEST_ARGUMENTS}"',
-        f"memory = {_memory_mib(domain)}",
-        f"vcpus = {len(domain['vcpus'])}",
-        f"cpus = [{masks}]",
-        *([packets.interface(home)] if is_connected else []),
-        # The cycle counter as it is: guests set their clocks by it.
-        'tsc_mode = "native"',
-        'on_poweroff = "destroy"',
-        'on_reboot = "destroy"',
-        'on_crash = "destroy"',
-    ]
-    return "\n".join(lines) + "\n"
+    return pv_guest.configuration(
+        name,
+        NETWORK_ROOT if is_connected else GUEST_ROOT,
+        vcpus=len(domain["vcpus"]),
+        more=[f"cpus = [{masks}]", *([packets.interface(home)] if is_connected else [])],
+        home=home,
+    )
 
 
 def _masks(domain: Domain, host: ResolvedHost, plan: Plan) -> list[str]:
@@ -380,10 +369,6 @@ def _masks(domain: Domain, host: ResolvedHost, plan: Plan) -> list[str]:
     moves = plan.scheduler is not None or host["policy"] in BY_WEIGHT
     cpus = (vcpu["affinity"] if moves else [vcpu["cpu"]] for vcpu in domain["vcpus"])
     return [",".join(map(str, of_vcpu)) for of_vcpu in cpus]
-
-
-def _memory_mib(domain: Domain) -> int:
-    return MEMORY_MIB + MEMORY_PER_VCPU_MIB * (len(domain["vcpus"]) - 1)
 
 
 def _refuse_host(host: ResolvedHost, mode: Mode, scheduler: str | None) -> None:
@@ -402,7 +387,8 @@ def _refuse_host(host: ResolvedHost, mode: Mode, scheduler: str | None) -> None:
         packets.refuse(host)
     for domain in packets.guests(host):
         _refuse_domain(domain, host["duration_ns"], is_server=domain is packets.media_server(host))
-    memory_mib = sum(map(_memory_mib, packets.guests(host)))
+    sizes = (len(domain["vcpus"]) for domain in packets.guests(host))
+    memory_mib = sum(map(pv_guest.memory_mib, sizes))
     if memory_mib > MACHINE_MEMORY_MIB:
         raise InputError(
             f"the domains need {memory_mib} MiB of memory, and the machine has "
