@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laxity.substrates.xen import collect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from laxity.resolved import Resolved
-
-FILE = Path(__file__).with_name("known.toml")
-"""What an idle guest takes that wakes for a tick, under each policy that was calibrated."""
 
 COSTS = "xen-lab"
 """The profile of what scheduling costs there."""

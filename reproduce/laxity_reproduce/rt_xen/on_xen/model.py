@@ -8,7 +8,6 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import numpy as np
-from laxity.substrates.xen import known
 
 from laxity_reproduce.rt_xen.setup import POLICIES
 from laxity_reproduce.rt_xen.written import written
@@ -46,10 +45,8 @@ JOB_HEADER = """
 # Xen than in the simulator with these costs, by the number of their jobs.
 """
 
-TICK_HEADER = """\
-# What a tick of a guest's kernel costs on the emulated machine of the lab, in its nanoseconds: the
-# median of what idle guests took that woke for one. Written by
-# `laxity reproduce rt-xen --on xen --calibrate`.
+TICK_HEADER = """
+# What a tick of a guest's kernel costs: the median of what idle guests took that woke for one.
 """
 
 
@@ -151,12 +148,12 @@ class Calibration:
         path = files(__package__).joinpath(FILE)
         if not path.is_file():
             return None
-        return cls.parse(path.read_text("utf-8"), known.FILE.read_text("utf-8"))
+        return cls.parse(path.read_text("utf-8"))
 
     @classmethod
-    def parse(cls, text: str, ticks: str) -> Calibration:
-        """From what `text` and `ticks` return."""
-        content = tomllib.loads(text) | tomllib.loads(ticks)
+    def parse(cls, text: str) -> Calibration:
+        """From what `text` returns."""
+        content = tomllib.loads(text)
         costs = (
             Costs(
                 Quantiles.parse(content[policy]["schedule"]),
@@ -177,21 +174,17 @@ class Calibration:
         return HEADER + "".join(tables)
 
     def text(self) -> str:
-        """All but the ticks, for FILE."""
+        """All of it, for FILE."""
         jobs = (f'{policy} = "{self.of(policy).job_ns} ns"\n' for policy in POLICIES)
-        return f"{self.profile()}{JOB_HEADER}[job]\n{''.join(jobs)}"
-
-    def ticks(self) -> str:
-        """The ticks, which `laxity fidelity` uses, too."""
         ticks = (f'{policy} = "{self.of(policy).tick_ns} ns"\n' for policy in POLICIES)
-        return f"{TICK_HEADER}[tick]\n{''.join(ticks)}"
+        of_guests = f"{JOB_HEADER}[job]\n{''.join(jobs)}{TICK_HEADER}[tick]\n{''.join(ticks)}"
+        return self.profile() + of_guests
 
     def save(self, checkout: Path) -> list[Path]:
         """Writes all files into a checkout of the project."""
         contents = {
             checkout / "reproduce/laxity_reproduce/rt_xen/on_xen" / FILE: self.text(),
             checkout / "crates/laxity-host/profiles/xen-lab.toml": self.profile(),
-            checkout / "python/laxity/substrates/xen" / known.FILE.name: self.ticks(),
         }
         for path, content in contents.items():
             path.write_text(content, "utf-8")
