@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 SWITCH_NS = 30_000
 """What a CPU takes to go over to another VCPU under a policy of Laxity's (tools/fit/kvm.py)."""
 
-JOB_NS = 13_000
+JOB_NS = 12_000
 """What a job takes beside its own work: its timer's interrupt leaves the guest and comes back, and
 the guest sets the next timer and halts (tools/fit/kvm.py)."""
 
-INTERRUPT_NS = 8_400
+INTERRUPT_NS = 9_300
 """What the host's kernel takes of the VCPU that runs for each of its timer interrupts
 (tools/fit/kvm.py)."""
 
 INTERRUPT_PERIOD_NS = 4_000_000
 """The time between two of these: HZ is 250."""
 
-TICK_NS = 15_000
+TICK_NS = 13_400
 """What a tick of the policy takes of the VCPU that runs (tools/fit/kvm.py)."""
 
-TIMER_LATENCY_NS = 8_000
+TIMER_LATENCY_NS = 7_000
 """How late the host serves a timer of a policy with budgets (tools/fit/kvm.py)."""
 
 SLICE_LATENCY_NS = 7_300
