@@ -76,10 +76,11 @@ static void work_ms(int ms)
 
 int main(int count, char **words)
 {
-    /* The busy guest has no other process. */
+    /* The busy guest has no other process. It never uses its budget up, so that its turns of 7 ms
+     * move through the periods of 10 ms: at some time it is what dom0 waits for. */
     while (getpid() == 1) {
-        sleep_ms(7);
-        work_ms(3);
+        sleep_ms(5);
+        work_ms(2);
     }
     int is_load = count == 3 && !strcmp(words[1], "load");
     struct sched_param priority = {.sched_priority = is_load ? 10 : 20};
@@ -122,6 +123,8 @@ ping -c 1 {ADDRESS} >/dev/null
 create {BUSY}
 find_domain {BUSY}
 xl unpause $number
+# It has booted by then, with all of the CPU that dom0 leaves.
+sleep 4
 parameters {BUSY} budget=4000000 period=10000000 priority=1
 parameters Domain-0 budget=4000000 period=10000000 priority=3 extratime=0
 # It preempts dom0 when netback tells it of a packet, before netback frees that.

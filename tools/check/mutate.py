@@ -2533,6 +2533,7 @@ MUTATIONS += [
         "return sum <= ",
         "slices that fit by their densities leave no time for decisions",
         directory=ANALYSIS,
+        by="clusters",
     ),
     Mutation(
         "analysis-quantum-on-time",
@@ -2649,7 +2650,6 @@ MUTATIONS += [
         "let after_ns = (window_ns + 0 * late_ns - 2 * budget_ns).max(0);",
         "a slice that is replaced late is used for as long",
         directory=ANALYSIS,
-        by="clusters",
     ),
     Mutation(
         "analysis-idle-overrun-free",

@@ -163,6 +163,17 @@ fn sedf_serves_in_part_what_does_not_fit() {
     assert_eq!(bounds_ns(&check, 1), [Some(4 + 3 + 1)]);
 }
 
+/// SEDF: while a job of 100 waits, a rival uses its slice twice, and after 400 a fifth of the time: *w* = 100 + 400 +
+/// (*w* - 400) / 5. A slice that is replaced late is used for as long, so that *w* - 400 is longer by that.
+#[test]
+fn slices_that_are_replaced_late_are_used_for_longer() {
+    let own = domain(300, 1500, 2, vec![task("own", 100, 9000, 9000)]);
+    let mut host = host(Policy::Sedf, vec![busy(200, 1000, 1), own]);
+    assert_eq!(bounds_ns(&check(&host), 1), [Some(525)]);
+    host.timer_latency_ns = 100;
+    assert_eq!(bounds_ns(&check(&host), 1), [Some(550)]);
+}
+
 /// 2 ms of every 10 ms, and 5 ms of work each 100 ms: the job before was done long ago, so the budget is
 /// whole. All of it but a sixteenth of 2 ms, or 0.1 ms, is back within 10 ms: more than 20 replenishments of 0.1 ms
 /// or more are never pending.

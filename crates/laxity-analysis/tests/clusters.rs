@@ -557,30 +557,41 @@ fn on_one_cpu_bounds_are_those_of_the_policy_of_each_cpu() {
     assert!(bounds as u64 > cases(HOSTS), "{bounds} bounds");
 }
 
-fn under_sedf(domains: Vec<Domain>) -> Check {
+/// A switch costs `switch_ns`.
+fn under_sedf(domains: Vec<Domain>, switch_ns: i64) -> Check {
     let mut host = host(2, 1000, domains);
     host.policy = Policy::GlobalSedf;
+    host.costs = Costs {
+        context_switch: Cost::Constant { ns: switch_ns },
+        ..Costs::default()
+    };
     check(&host)
 }
 
 /// On two CPUs densities up to *2 - u* are in time, where *u* is the greatest: 5 of 8 twice and 1 of 8 are 11 of 8,
-/// which is all. With 2 of 8 in place of 1 of 8 each is sure of what the two others leave.
+/// which is all. With 2 of 8 in place of 1 of 8, or where a switch takes time, each is sure of what the two others
+/// leave.
 #[test]
 fn slices_whose_densities_fit_several_cpus_are_in_time() {
-    let with = |budget_ns| {
-        let of = |budget_ns| domain(&[0, 1], budget_ns, 8, vec![task(2 * budget_ns, 32, 0)]);
-        under_sedf(vec![of(5), of(5), of(budget_ns)])
+    let with = |third: i64, switch_ns| {
+        let of = |eighths: i64| {
+            let work = vec![task(1000 * eighths, 32_000, 0)];
+            domain(&[0, 1], 1000 * eighths, 8000, work)
+        };
+        under_sedf(vec![of(5), of(5), of(third)], switch_ns)
     };
-    let fits = with(1);
+    let fits = with(1, 0);
     assert_eq!(fits.verdict, Verdict::Schedulable, "{fits:?}");
     let test_of = |check: &Check, domain: usize| check.domains[domain].tasks[0].test.clone();
     let tests: Vec<_> = (0..3).filter_map(|domain| test_of(&fits, domain)).collect();
     assert_eq!(tests, ["goossens-funk-baruah-2003 rate-monotonic"; 3]);
-    let beyond = with(2);
-    assert_eq!(
-        test_of(&beyond, 0).as_deref(),
-        Some("bertogna-cirinei-lipari-2005 rate-monotonic")
-    );
+    for sure in [with(2, 0), with(1, 1)] {
+        assert_eq!(
+            test_of(&sure, 0).as_deref(),
+            Some("bertogna-cirinei-lipari-2005 rate-monotonic"),
+            "{sure:?}"
+        );
+    }
 }
 
 /// A server waits while both CPUs run deferrable servers before it, whose budgets come back to back: 2 of 10 on each
