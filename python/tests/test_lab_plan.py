@@ -107,7 +107,7 @@ def test_the_script_is_shell_that_says_what_the_host_file_says(tmp_path: Path) -
             )
             for task in domain["tasks"]
         ]
-    assert by_name["window"] == [["run", str(host["duration_ns"]), "0x2f000", "5"]]
+    assert by_name["window"] == [["run", str(host["duration_ns"]), "0x2f000", "5", "still"]]
 
 
 def test_the_lead_follows_from_what_guests_are_given() -> None:
@@ -117,7 +117,9 @@ def test_the_lead_follows_from_what_guests_are_given() -> None:
     leads_s = []
     for overrides in (quick, small, (*small, "domain.control.budget=1 ms")):
         script = plan(HOST, *overrides).files("/laxity")["plan.sh"]
-        leads_s.append(int(script.split()[-1]))
+        *_, lead_s, still = script.split()
+        assert still == "still"
+        leads_s.append(int(lead_s))
     assert leads_s == [4, 5, 6]
 
 

@@ -304,10 +304,11 @@ tasks() {
     do_or_fail xenstore-write "$store/tells" "$5"
 }
 
-# window RUN DURATION_NS EVENTS LEAD_S: one run, in all guests that have tasks for it, from one instant on, which is
-# so many whole seconds away. A run that began before all was ready is tried again.
+# window RUN DURATION_NS EVENTS LEAD_S [still]: one run, in all guests that have tasks for it, from one instant on,
+# which is so many whole seconds away. A run that began before all was ready is tried again. With "still" dom0's
+# kernel does not wake for itself meanwhile.
 window() {
-    run=$1 duration=$2 into=$RESULTS/$1 ahead=$4 tries=1
+    run=$1 duration=$2 into=$RESULTS/$1 ahead=$4 still=${5:-} tries=1
     scheduler
     until try_window "$3"; do
         [ "$tries" -lt "$TRIES" ] || fail "run $run began before $late was ready in each of $TRIES tries"
@@ -393,6 +394,7 @@ try_window() {
         }
     fi
     [ -n "$late" ] || say "run $run: quiet for $((duration / SECOND_NS + ahead)) s"
+    [ -z "$still" ] || [ -n "$late" ] || do_or_fail laxity-still $((start + duration))
     wait $tracer || fail "laxity-trace: $(cat "$into/trace.log")"
     tracer=
     # The media server serves until its guest is asked for a report, or finds that it is late, which may take it long.

@@ -35,9 +35,9 @@ noreturn void fail(int code, const char *format, ...)
     exit(code);
 }
 
-static long hypercall(uint64_t number, uint64_t first, uint64_t second)
+long privcmd_hypercall(uint64_t number, uint64_t first, uint64_t second, uint64_t third)
 {
-    privcmd_hypercall_t call = {.op = number, .arg = {first, second}};
+    privcmd_hypercall_t call = {.op = number, .arg = {first, second, third}};
     int result = ioctl(device, IOCTL_PRIVCMD_HYPERCALL, &call);
 
     return result < 0 ? -errno : result;
@@ -52,7 +52,7 @@ int privcmd_sysctl(struct xen_sysctl *operation)
         shared = privcmd_memory(sizeof(*shared));
     *shared = *operation;
     shared->interface_version = XEN_SYSCTL_INTERFACE_VERSION;
-    result = hypercall(__HYPERVISOR_sysctl, (uintptr_t)shared, 0);
+    result = privcmd_hypercall(__HYPERVISOR_sysctl, (uintptr_t)shared, 0, 0);
     *operation = *shared;
     return result < 0 ? (int)result : 0;
 }
@@ -66,7 +66,7 @@ int privcmd_domctl(struct xen_domctl *operation)
         shared = privcmd_memory(sizeof(*shared));
     *shared = *operation;
     shared->interface_version = XEN_DOMCTL_INTERFACE_VERSION;
-    result = hypercall(__HYPERVISOR_domctl, (uintptr_t)shared, 0);
+    result = privcmd_hypercall(__HYPERVISOR_domctl, (uintptr_t)shared, 0, 0);
     *operation = *shared;
     return result < 0 ? (int)result : 0;
 }
@@ -79,7 +79,7 @@ static void check_interface(void)
     long release;
 
     if (error == -EACCES) {
-        release = hypercall(__HYPERVISOR_xen_version, XENVER_version, 0);
+        release = privcmd_hypercall(__HYPERVISOR_xen_version, XENVER_version, 0, 0);
         fail(EXIT_FAILED,
              "this hypervisor, Xen %ld.%ld, has another sysctl interface than 0x%x; this program "
              "is for " XEN_RELEASES,

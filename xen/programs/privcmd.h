@@ -30,6 +30,9 @@ noreturn void fail(int code, const char *format, ...) __attribute__((format(prin
 /* Before all else here. Ends the program where no hypervisor, or one that is too different, is. */
 void privcmd_open(void);
 
+/* Any hypercall: its answer, or its negative errno. Arguments that it does not have are 0. */
+long privcmd_hypercall(uint64_t number, uint64_t first, uint64_t second, uint64_t third);
+
 /*
  * One sysctl; the interface's version is filled in here, and what comes back is in `operation`.
  * 0, or the negative errno of the hypervisor.

@@ -35,8 +35,15 @@ NO_STATISTICS_ARGUMENTS = (
 )
 """Keep a kernel of a lab from what it does for itself once or twice a second."""
 
-STILL_KERNEL_ARGUMENTS = f"tsc=reliable nowatchdog {NO_STATISTICS_ARGUMENTS}"
-"""Keep a kernel of Xen's lab from waking twice a second for itself.
+STILL_KERNEL_ARGUMENTS = (
+    f"tsc=reliable nowatchdog {NO_STATISTICS_ARGUMENTS}"
+    # Neighbours on the network are probed every 11 days, not every 5 s. Drivers that wait for
+    # others give up at once, not 10 s after the boot.
+    " sysctl.net.ipv4.neigh.default.interval_probe_time_ms=1000000000"
+    " sysctl.net.ipv6.neigh.default.interval_probe_time_ms=1000000000"
+    " deferred_probe_timeout=0"
+)
+"""Keep a kernel of Xen's lab from waking for itself.
 
 Whoever waits for a CPU by turns loses one to each such wake, and so do all after it.
 """

@@ -77,7 +77,7 @@ XL_CONFIGURATION = b'autoballoon="off"\n'
 GUEST_PROGRAM = "laxity-guest"
 """Runs alone in a guest, as its first process."""
 
-DOM0_PROGRAMS = ("laxity-sched", "laxity-trace", "laxity-shelf", "laxity-soak")
+DOM0_PROGRAMS = ("laxity-sched", "laxity-trace", "laxity-still", "laxity-shelf", "laxity-soak")
 """Static programs that dom0 runs, of `xen/programs`."""
 
 PAGE_BYTES = 4096

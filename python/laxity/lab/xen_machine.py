@@ -25,6 +25,10 @@ the checkout or on a temporary directory would change how many instructions the 
 all times.
 """
 
+PROCESSOR = "qemu64,+svm,+rdrand"
+"""It has random numbers, of a seed that is always the same: kernels without any look for some every
+two seconds."""
+
 CRASHES = (
     # With its reason, which is the next line, however much later a busy computer writes it.
     (re.compile(r"Panic on CPU \d+:\n"), "Xen has crashed"),
@@ -93,7 +97,7 @@ class XenMachine(Machine):
         )
         dom0 = " ".join([DOM0_ARGUMENTS, *arguments])
         return [
-            *("-cpu", ",+".join(("qemu64,+svm", *self.features))),
+            *("-cpu", ",+".join((PROCESSOR, *self.features)), "-seed", "1"),
             *("-m", str(self.dom0_memory_mib + self.guests_memory_mib)),
             *("-kernel", XEN, "-append", xen.strip()),
             *("-initrd", f"{KERNEL} {option(dom0)},{ROOT}"),

@@ -13,7 +13,7 @@ calls the functions of `xen/lab/lib.sh`:
     start_all                            guests boot with the parameters that Xen gives them
     parameters laxity-dom1 budget=... period=... priority=... extratime=... weight=... cap=...
     tasks laxity-dom1 RUN "cost,period,deadline,offset,vcpu;..." 0|1 0|1
-    window RUN DURATION_NS EVENTS LEAD_S
+    window RUN DURATION_NS EVENTS LEAD_S [still]
 
 and those of `packets` for hosts with calls, whose driver domain is dom0.
 
@@ -276,7 +276,11 @@ class Plan:
         if host["calls"] is not None:
             lines += packets.before_window(host)
         lead_s = _lead_s(host)
-        lines.append(f"window {window.run} {host['duration_ns']} {window.events:#x} {lead_s}")
+        # dom0 of a real host has more to do than to wait, and with packets that of the lab, too.
+        still = " still" if self.mode == "repeatable" and not self.has_packets else ""
+        lines.append(
+            f"window {window.run} {host['duration_ns']} {window.events:#x} {lead_s}{still}"
+        )
         return lines
 
 
