@@ -84,7 +84,7 @@ def test_ticks_that_a_file_leaves_out_are_as_is_known_of_the_lab(tmp_path: Path)
     ticking, silent = host.changed(known.settled(host, summary)).host["domains"]
     assert ticking["tick"] == {**REPORTED[0], "cost_ns": 20_000, "min_delta_ns": 0, "wake_ns": 0}
     of_lab = {
-        "cost_ns": known.TICK_NS,
+        "cost_ns": known.INTERRUPT_NS,
         "min_delta_ns": known.MIN_DELTA_NS,
         "wake_ns": known.WAKE_NS,
     }

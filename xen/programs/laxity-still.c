@@ -25,7 +25,7 @@
 /* How long at a time: the kernel's clock goes by a counter that it must read every few minutes. */
 #define STILL_NS_MAX (30 * SECOND_NS)
 
-/* In which the kernel serves the timers that are late. */
+/* The kernel serves the timers that are late in this time. */
 #define CATCH_UP_NS 20000000
 
 /* What a call on this VCPU, dom0's only one, answers. */

@@ -464,6 +464,15 @@ fn server_of(host: &Host, place: &Place) -> Server {
                 .tasks
                 .iter()
                 .all(|&task| is_bound(&domain.tasks[task]));
+    let tick = domain.tick.as_ref();
+    let tasks: Vec<GuestTask> = (place.tasks.iter().map(|&task| &domain.tasks[task]))
+        .map(|task| GuestTask::new(task, tick, keeps_phase && is_bound(task)))
+        .collect();
+    let interrupts = tasks.iter().filter_map(|task| task.interrupt(tick));
+    let tasks: Vec<GuestTask> = (tick.map(GuestTask::of_tick).into_iter())
+        .chain(interrupts)
+        .chain(tasks.iter().copied())
+        .collect();
     Server {
         budget_ns: parameters.budget_ns.into(),
         period_ns: period_ns.into(),
@@ -471,13 +480,8 @@ fn server_of(host: &Host, place: &Place) -> Server {
         priority: parameters.priority,
         late_ns: late_ns.into(),
         guest: domain.guest,
-        tasks: (domain.tick.iter().map(GuestTask::of_tick))
-            .chain(place.tasks.iter().map(|&task| {
-                let task = &domain.tasks[task];
-                GuestTask::new(task, domain.tick.as_ref(), keeps_phase && is_bound(task))
-            }))
-            .collect(),
-        responses_ns: vec![None; place.tasks.len() + usize::from(domain.tick.is_some())],
+        responses_ns: vec![None; tasks.len()],
+        tasks,
         cpu_bound: domain.cpu_bound,
     }
 }
@@ -588,9 +592,10 @@ fn check_vcpu(
             return;
         }
     };
-    let ticks = usize::from(domain.tick.is_some());
-    let found = responses(servers, number, &assured).into_iter().skip(ticks);
-    for (&task, response) in place.tasks.iter().zip(found) {
+    // Those of ticks and interrupts come first.
+    let found = responses(servers, number, &assured);
+    let of_tasks = found.into_iter().rev().take(place.tasks.len()).rev();
+    for (&task, response) in place.tasks.iter().zip(of_tasks) {
         let of = &domain.tasks[task];
         let task_check = match response {
             Some(response) => bounded(servers, of, response, &vcpu, &assured),

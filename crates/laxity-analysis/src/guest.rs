@@ -23,7 +23,8 @@
 //!
 //! The ticks of a guest's kernel are a task above all others without a deadline of its own: at most one
 //! arrives in a period, be it due to running, waiting or idle VCPUs, and those that are missed only
-//! become fewer. Under EDF all that can arrive within a window come before the deadline at its end.
+//! become fewer. The interrupts by which the jobs of a task come are one more such task. Under EDF all
+//! that can arrive within a window come before the deadline at its end.
 
 use laxity_host::GuestScheduler;
 
@@ -43,7 +44,8 @@ pub(crate) struct GuestTask {
     pub jitter_ns: Ns,
     /// Arrives only at replenishments of its VCPU.
     pub bound: bool,
-    /// A tick precedes all tasks, whatever orders these, and its own deadline is not checked.
+    /// A tick, or the interrupt by which a job comes, precedes all tasks, whatever orders these, and its own deadline
+    /// is not checked.
     pub is_tick: bool,
 }
 
@@ -76,6 +78,17 @@ impl GuestTask {
             bound: false,
             is_tick: true,
         }
+    }
+
+    /// The interrupt by which the jobs of a task come, if they come by one: as often as they do, although the kernel
+    /// serves one interrupt for several jobs that wait.
+    pub fn interrupt(&self, tick: Option<&laxity_host::Tick>) -> Option<GuestTask> {
+        let cost_ns = tick.map_or(0, laxity_host::Tick::interrupt_ns);
+        (cost_ns > 0).then_some(GuestTask {
+            cost_ns: cost_ns.into(),
+            is_tick: true,
+            ..*self
+        })
     }
 
     /// The most that jobs released within a window demand, if arrivals up to `earlier_ns` before

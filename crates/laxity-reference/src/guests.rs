@@ -27,7 +27,7 @@ pub(crate) struct Guests<'a> {
 struct Kernel {
     domain: usize,
     vcpu: usize,
-    /// What is left to do of a tick.
+    /// What is left to do of a tick, or of an interrupt by which jobs come.
     tick_left_ns: i64,
     /// Whether a job has arrived since the last tick that found none.
     had_job: bool,
@@ -113,8 +113,17 @@ impl<'a> Guests<'a> {
                 while self.comes_ns(domain, task) <= now_ns {
                     let is_busy =
                         (self.waiting.iter()).any(|job| (job.domain, job.task) == (domain, task));
-                    let wake_ns = match description.tick {
-                        Some(tick) if !is_busy => tick.wake_ns,
+                    let vcpu = parameters.vcpu as usize;
+                    let kernel = (self.kernels.iter_mut())
+                        .find(|kernel| !is_busy && kernel.is_of(domain, vcpu));
+                    let wake_ns = match (kernel, description.tick) {
+                        (Some(kernel), Some(tick)) if tick.wake_ns > 0 => {
+                            // What waits is served by the interrupt that is due.
+                            if kernel.tick_left_ns == 0 {
+                                kernel.tick_left_ns = tick.cost_ns;
+                            }
+                            tick.wake_ns
+                        }
                         _ => 0,
                     };
                     self.waiting.push(Waiting {
@@ -125,7 +134,7 @@ impl<'a> Guests<'a> {
                         left_ns: wake_ns + parameters.cost_ns,
                     });
                     self.come[domain][task] += 1;
-                    given.push((domain, parameters.vcpu as usize));
+                    given.push((domain, vcpu));
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! What a guest's kernel cannot set its timer for comes late, and it takes time to wake a task: hosts that are small
-//! enough to be computed by hand.
+//! What a guest's kernel cannot set its timer for comes late, and interrupts and the wakes of tasks take time: hosts
+//! that are small enough to be computed by hand.
 
 use laxity_host::Host;
 use laxity_trace::{Kind, Record, task_of};
@@ -107,20 +107,63 @@ fn a_job_behind_another_one_comes_when_it_is_due() {
     assert_eq!(first_jobs_us::<2>(&host, 0)[1].0, 200);
 }
 
-/// A tick of 500 us makes the first job late, so that its task goes on with the second one. The task has to be woken
-/// for the others.
-#[test]
-fn a_task_is_woken_for_a_job_that_it_waits_for() {
-    let text = r#"
+/// One guest, alone on its CPU, whose kernel takes time to wake tasks.
+fn host_that_wakes(tick: &str, tasks: &str) -> Host {
+    let text = format!(
+        r#"
         duration = "7 ms"
-        host = { cpus = 1, policy = "fifo" }
+        host = {{ cpus = 1, policy = "fifo" }}
         [[domain]]
         name = "guest"
-        tick = { period = "8 ms", cost = "500 us", wake = "26 us" }
-        tasks = [{ name = "one", cost = "674 us", period = "1 ms" }]
-        "#;
-    let host = laxity_host::load(text, "host.toml", &[] as &[&str])
-        .unwrap_or_else(|error| panic!("{error}"));
-    let responses_us = first_jobs_us::<4>(&host, 0).map(|(_, response_us)| response_us);
-    assert_eq!(responses_us, [1_200, 874, 700, 700]);
+        tick = {{ period = "8 ms", {tick} }}
+        tasks = [{tasks}]
+        "#
+    );
+    laxity_host::load(&text, "host.toml", &[] as &[&str]).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn first_responses_us<const JOBS: usize>(host: &Host, task: u32) -> [i64; JOBS] {
+    first_jobs_us(host, task).map(|(_, response_us)| response_us)
+}
+
+/// The interrupt of 400 us makes the first job late, so that its task goes on with the second one. The task has to be
+/// woken for the third one, and is late again.
+#[test]
+fn a_task_is_woken_for_a_job_that_it_waits_for() {
+    let host = host_that_wakes(
+        r#"cost = "400 us", wake = "26 us""#,
+        r#"{ name = "one", cost = "674 us", period = "1 ms" }"#,
+    );
+    assert_eq!(first_responses_us(&host, 0), [1_100, 774, 1_100, 774]);
+}
+
+/// The jobs of 0.5 ms come by one interrupt, which interrupts the job that runs.
+#[test]
+fn jobs_of_an_instant_come_by_one_interrupt() {
+    let low = |name: &str| {
+        format!(r#"{{ name = "{name}", cost = "200 us", period = "9 ms", offset = "500 us" }}"#)
+    };
+    let host = host_that_wakes(
+        r#"offset = "7 ms", cost = "100 us", wake = "10 us""#,
+        &[
+            r#"{ name = "high", cost = "1 ms", period = "8 ms" }"#,
+            &low("a"),
+            &low("b"),
+        ]
+        .join(", "),
+    );
+    let responses_us: [[i64; 1]; 3] = [0, 1, 2].map(|task| first_responses_us(&host, task));
+    assert_eq!(responses_us, [[1_210], [920], [1_130]]);
+}
+
+/// A tick that falls due before the interrupt was served finds nothing more to do.
+#[test]
+fn ticks_and_jobs_share_an_interrupt() {
+    for (offset, response_us) in [("0 us", 310), ("99 us", 310), ("100 us", 410)] {
+        let host = host_that_wakes(
+            &format!(r#"offset = "{offset}", cost = "100 us", wake = "10 us""#),
+            r#"{ name = "one", cost = "200 us", period = "8 ms" }"#,
+        );
+        assert_eq!(first_responses_us(&host, 0), [response_us], "{offset}");
+    }
 }

@@ -22,6 +22,13 @@ pub struct Tick {
     pub wake_ns: i64,
 }
 
+impl Tick {
+    /// The CPU time of the interrupt by which a job comes whose task has to be woken; 0 if it comes by none.
+    pub fn interrupt_ns(&self) -> i64 {
+        if self.wake_ns > 0 { self.cost_ns } else { 0 }
+    }
+}
+
 /// The timer interrupts of a guest's kernel.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(
@@ -44,7 +51,7 @@ pub(crate) struct TickTable {
     #[schemars(extend("default" = "0 ms"))]
     pub min_delta: Field<NotNegative<MICROSECOND_NS>>,
     /// The CPU time in which the kernel wakes a task that waits for its job, and puts it to sleep in the end; shorter
-    /// than the period.
+    /// than the period. With it such a job comes by an interrupt, which takes `cost`, too.
     #[schemars(extend("default" = "0 ms"))]
     pub wake: Field<NotNegative<MICROSECOND_NS>>,
 }

@@ -91,7 +91,7 @@ fn cpu_time_is_conserved() {
             );
 
             let on_vcpu = |task: usize| host.domains[domain].tasks[task].vcpu as usize == vcpu;
-            // What jobs take if their tasks are woken for all of them, or for none.
+            // What jobs take if their tasks are woken for all of them, by an interrupt each, or for none.
             let costs_ns = |completed_only: bool, wake_ns: i64| -> i64 {
                 (outcome.jobs.iter())
                     .filter(|job| job.domain == domain && on_vcpu(job.task))
@@ -99,7 +99,8 @@ fn cpu_time_is_conserved() {
                     .map(|job| host.domains[domain].tasks[job.task].cost_ns + wake_ns)
                     .sum()
             };
-            let wake_ns = (host.domains[domain].tick).map_or(0, |tick| tick.wake_ns);
+            let wake_ns =
+                (host.domains[domain].tick).map_or(0, |tick| tick.wake_ns + tick.interrupt_ns());
             assert!(
                 costs_ns(true, 0) <= ran_ns,
                 "seed {seed}: domain {domain} vcpu {vcpu}"

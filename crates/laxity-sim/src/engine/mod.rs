@@ -244,6 +244,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
                 task: NOBODY,
                 told: (None, false),
                 tick: Due {
+                    interrupt_ns: domain.tick.map_or(0, |tick| tick.interrupt_ns()),
                     min_delta_ns: domain.tick.map_or(0, |tick| tick.min_delta_ns),
                     ..Due::default()
                 },
@@ -532,6 +533,10 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
         let vcpu = &mut self.vcpus[vcpu_index];
         vcpu.tick.had_job = true;
         let first_of_task = task.current == number;
+        let interrupts = first_of_task && vcpu.tick.interrupt_ns > 0 && vcpu.tick.left_ns == 0;
+        if interrupts {
+            vcpu.tick.left_ns = vcpu.tick.interrupt_ns;
+        }
         if first_of_task {
             task.remaining_ns = task.wake_ns + task.cost_ns;
             vcpu.ready
@@ -558,7 +563,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
                 return;
             }
             let first = vcpu.ready.first().map(|rank| vcpu.tasks[rank as usize]);
-            if first != Some(vcpu.task) {
+            if interrupts || first != Some(vcpu.task) {
                 self.account(cpu, now);
                 self.execute(cpu, now);
             }

@@ -15,7 +15,7 @@ use std::ops::Range;
 /// No task runs, or no VCPU.
 pub const NOBODY: u32 = u32::MAX;
 
-/// In place of the number of a task: the VCPU's kernel serves its tick.
+/// In place of the number of a task: the VCPU's kernel serves an interrupt.
 pub const TICK: u32 = NOBODY - 1;
 
 /// The ticks of a domain.
@@ -27,8 +27,10 @@ pub struct Ticks {
 /// What a VCPU has to do for its kernel.
 #[derive(Default)]
 pub struct Due {
-    /// CPU time that the tick that is due still needs; 0 if none is.
+    /// CPU time that the interrupt that is due still needs, of a tick or of jobs; 0 if none is.
     pub left_ns: i64,
+    /// CPU time of the interrupt by which jobs come; 0 if they come by none.
+    pub interrupt_ns: i64,
     /// A job has arrived since the last tick that found none.
     pub had_job: bool,
     /// The least time ahead for which the kernel sets its timer; 0 for any.

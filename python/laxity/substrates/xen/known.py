@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 COSTS = "xen-lab"
 """The profile of what scheduling costs there."""
 
-ARRIVAL_NS = 4_166
+ARRIVAL_NS = 4_812
 """What a guest takes each time its VCPU gets a CPU, beside the switch (tools/fit/guests.py)."""
 
-TICK_NS = 13_968
-"""What its kernel takes for a tick, beside the arrival (tools/fit/guests.py)."""
+INTERRUPT_NS = 14_549
+"""What its kernel takes for an interrupt of its timer, by which a tick or jobs come, beside the arrival
+(tools/fit/guests.py)."""
 
-WAKE_NS = 28_829
+WAKE_NS = 15_260
 """What its kernel takes to wake a task for a job, and to put it to sleep in the end
 (tools/fit/guests.py)."""
 
@@ -61,7 +62,7 @@ def _written(cost: Mapping[str, int], more_ns: int = 0) -> str:
 
 def settled(host: Resolved, summary: Path) -> list[str]:
     """Returns overrides for a model: what is known of the lab, and what a run there settled."""
-    tick = {"cost": TICK_NS, "min-delta": MIN_DELTA_NS, "wake": WAKE_NS}
+    tick = {"cost": INTERRUPT_NS, "min-delta": MIN_DELTA_NS, "wake": WAKE_NS}
     return [
         *costs(host),
         *timers(host),
