@@ -2472,7 +2472,7 @@ MUTATIONS += [
     Mutation(
         "analysis-interrupts-forgotten",
         "check.rs",
-        "            .chain(interrupts)\n",
+        "        .chain(interrupts)\n",
         "",
         "jobs of a kernel that wakes tasks come by interrupts",
         directory=ANALYSIS,
