@@ -30,6 +30,15 @@ static inline bool heap_before(const struct heap_node *a, const struct heap_node
     return a->key < b->key || (a->key == b->key && a->order < b->order);
 }
 
+/* Whether a node has the same key as the first. */
+static inline bool heap_has_equals(const struct heap *heap)
+{
+    const struct heap_node *first = heap->first;
+
+    return (first->child[0] && first->child[0]->key == first->key) ||
+           (first->child[1] && first->child[1]->key == first->key);
+}
+
 /* The pointer that leads to the node: its parent's, or the heap's. */
 static inline struct heap_node **heap_link(struct heap *heap, const struct heap_node *node)
 {

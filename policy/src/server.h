@@ -455,6 +455,10 @@ static inline void server_use(struct laxity_instance *instance, struct server_cp
     int64_t from_ns = cpu->used_until_ns, passed_ns, used_ns;
 
     cpu->cpu.repeats_ns = 0;
+    /* A repeated decision puts the running VCPU behind its equals. */
+    if (cpu->cpu.is_repeated && cpu->cpu.current)
+        server_requeue(cpu, server_running(cpu));
+    cpu->cpu.is_repeated = false;
     /* A blocked VCPU's budget runs down whichever VCPU has the CPU. */
     if (SERVER_LENDS(instance) || vcpu == server_running(cpu))
         from_ns += cpu->cpu.stolen_ns - cpu->stolen_ns;
@@ -567,24 +571,28 @@ static inline void server_arm(struct laxity_instance *instance, struct server_cp
     laxity_arm_timer(instance, cpu->cpu.number, at_ns);
 }
 
-/* The time before which a decision that was just repeated would be repeated again: the VCPU is
- * behind its equals already, its budget lasts for another quantum, and the timer does not fire. */
+/* The time before which the decision in force would only be repeated when it ends: the VCPU has no
+ * equals to go behind, its budget lasts for another quantum, and the timer does not fire. */
 static inline int64_t server_repeats(const struct laxity_instance *instance,
                                      const struct server_cpu *cpu, struct server_choice choice,
                                      int64_t now)
 {
+    const struct server_vcpu *run = choice.run;
+    const struct heap_node *blocked = cpu->ready_queue.first;
     int64_t quantum_ns = instance->settings.quantum_ns, lasts_ns;
 
     if (!quantum_ns)
         return 0;
-    if (!choice.run)
+    if (!run)
         return cpu->armed_ns;
     /* The growth of a lead depends on what each decision costs. */
-    if (SERVER_LENDS(instance) && (choice.run != choice.burn || choice.run->lead_count))
+    if (!run->vcpu.runnable || (SERVER_LENDS(instance) && (run != choice.burn || run->lead_count)))
         return 0;
-    if (choice.run != choice.burn)
-        return cpu->armed_ns;
-    lasts_ns = now + choice.run->left_ns - quantum_ns + 1;
+    if (run != choice.burn)
+        return run->extra.next == &cpu->extra_queue ? cpu->armed_ns : 0;
+    if (heap_has_equals(&cpu->run_queue) || (blocked && blocked->key == run->place.key))
+        return 0;
+    lasts_ns = now + run->left_ns - quantum_ns + 1;
     return lasts_ns < cpu->armed_ns ? lasts_ns : cpu->armed_ns;
 }
 
@@ -608,6 +616,8 @@ static inline void server_review(struct laxity_instance *instance, struct server
         }
     }
     server_arm(instance, cpu, now);
+    if (choice.run == server_running(cpu))
+        cpu->cpu.repeats_ns = server_repeats(instance, cpu, choice, now);
 }
 
 /* Operations: the same for every policy with budgets. */
@@ -795,6 +805,7 @@ static struct laxity_decision server_schedule(struct laxity_instance *instance,
         server_burn(instance, cpu, choice.burn, now);
         cpu->cpu.until_ns = server_until(instance, cpu, choice, now);
         server_arm(instance, cpu, now);
+        cpu->cpu.repeats_ns = server_repeats(instance, cpu, choice, now);
         return (struct laxity_decision){base->current, cpu->cpu.until_ns};
     }
     if (current && !current->vcpu.runnable) {
@@ -813,8 +824,7 @@ static struct laxity_decision server_schedule(struct laxity_instance *instance,
     cpu->cpu.decided_ns = now;
     cpu->cpu.until_ns = server_until(instance, cpu, choice, now);
     server_arm(instance, cpu, now);
-    if (choice.run == current)
-        cpu->cpu.repeats_ns = server_repeats(instance, cpu, choice, now);
+    cpu->cpu.repeats_ns = server_repeats(instance, cpu, choice, now);
     return (struct laxity_decision){base->current, cpu->cpu.until_ns};
 }
 

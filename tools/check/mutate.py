@@ -135,6 +135,22 @@ MUTATIONS = [
         by="storm",
     ),
     Mutation(
+        "repeats-before-equals",
+        "server.h",
+        "if (heap_has_equals(&cpu->run_queue) ||",
+        "if (",
+        "a tick puts the running VCPU behind its equals",
+        by="storm",
+    ),
+    Mutation(
+        "repeated-stays-before-equals",
+        "server.h",
+        "        server_requeue(cpu, server_running(cpu));\n    cpu->cpu.is_repeated",
+        "        (void)vcpu;\n    cpu->cpu.is_repeated",
+        "a tick that the embedder left out puts the running VCPU behind its equals, too",
+        by="storm",
+    ),
+    Mutation(
         "stolen-time-used",
         "server.h",
         "        from_ns += cpu->cpu.stolen_ns - cpu->stolen_ns;\n",

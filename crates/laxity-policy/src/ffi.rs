@@ -31,6 +31,7 @@ pub struct Instance {
 #[repr(C)]
 pub struct Cpu {
     pub number: u32,
+    pub is_repeated: bool,
     pub current: *mut Vcpu,
     pub decided_ns: i64,
     pub until_ns: i64,

@@ -483,6 +483,19 @@ impl Instance {
         cpu.until_ns <= now && now < cpu.repeats_ns
     }
 
+    /// The time before which [`schedule`](Self::schedule) would only repeat the decision in force, when that ends.
+    #[inline]
+    pub fn repeats_ns(&self, cpu: u32) -> i64 {
+        // SAFETY: all pointers in `cpus` are live.
+        unsafe { (*self.cpus[cpu as usize]).repeats_ns }
+    }
+
+    /// Whether decisions were repeated on a CPU since the policy's last operation there.
+    pub fn is_repeated(&self, cpu: u32) -> bool {
+        // SAFETY: all pointers in `cpus` are live.
+        unsafe { (*self.cpus[cpu as usize]).is_repeated }
+    }
+
     /// Repeats the decision in force, in place of [`schedule`](Self::schedule).
     #[inline]
     pub fn repeat(&mut self, cpu: u32, now: i64) -> Decision {
@@ -490,6 +503,7 @@ impl Instance {
         // SAFETY: all pointers are live.
         unsafe {
             let cpu = self.cpus[cpu as usize];
+            (*cpu).is_repeated = true;
             (*cpu).decided_ns = now;
             (*cpu).until_ns = now + (*self.instance).settings.quantum_ns;
             Decision {

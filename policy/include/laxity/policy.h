@@ -152,14 +152,15 @@ struct laxity_instance {
 
 struct laxity_cpu {
     uint32_t number;
+    bool is_repeated;            /* see repeats_ns */
     struct laxity_vcpu *current; /* written by the policy: its last decision; NULL is idle */
-    /* Written by policies whose decisions can repeat, in `schedule`: when the decision in force was
-     * made, and its end. */
+    /* Written by policies whose decisions can repeat: when the decision in force was made, and its
+     * end. */
     int64_t decided_ns, until_ns;
     /* The same policies: from until_ns to before this time, `schedule` would only repeat the
      * decision in force for another quantum, if no other operation comes first and `current` stays
-     * runnable. An embedder may leave out such a call, and write the time of the repetition and its
-     * end, a quantum later, into the two fields above. */
+     * runnable. An embedder may leave out such a call, if it sets is_repeated and writes the time
+     * of the repetition and its end, a quantum later, into the two fields above. */
     int64_t repeats_ns;
     /* Written by the embedder, if it can tell: the time up to which the CPU is busy with its last
      * decision and does no work of `current`. */
