@@ -115,7 +115,7 @@ impl Network {
             self.lines[vcpu].quiet(place);
             return None;
         };
-        let costs = &self.costs;
+        let (costs, sums) = (&self.costs, &self.sums);
         let (first, then) = match origin {
             Origin::Allocator => {
                 let (look, looked_at) = (costs.look, self.link().allocator.interfaces.len());
@@ -126,17 +126,14 @@ impl Network {
             Origin::Card(card) if self.card_pools[card].is_none() => {
                 (costs.receive, Some(costs.netback_receive))
             }
-            Origin::Card(_) => (costs.receive.plus(costs.socket_receive), None),
+            Origin::Card(_) => (sums.card_to_socket, None),
             // The kernel answers it.
             Origin::ToGuest(_)
                 if packet.kind == Kind::Segment && packet.number != phones::ACKNOWLEDGE =>
             {
-                (
-                    costs.netfront_receive.plus(costs.socket_receive),
-                    Some(costs.socket_send.plus(costs.netfront_transmit)),
-                )
+                (sums.into_guest, Some(sums.answer_of_guest))
             }
-            Origin::ToGuest(_) => (costs.netfront_receive.plus(costs.socket_receive), None),
+            Origin::ToGuest(_) => (sums.into_guest, None),
             Origin::FromGuest(_) if packet.kind == Kind::Disk => (costs.disk, None),
             Origin::FromGuest(interface) if self.holds(interface) => (costs.netback_transmit, None),
             Origin::Released(_) => match self.way_on(&packet) {
@@ -145,7 +142,7 @@ impl Network {
             },
             Origin::FromGuest(_) => match self.way_on(&packet) {
                 WayOn::Guest(_) => (costs.netback_transmit, Some(costs.netback_receive)),
-                WayOn::Wire => (costs.netback_transmit.plus(costs.transmit), None),
+                WayOn::Wire => (sums.guest_to_card, None),
             },
         };
         let mut cost_ns = self.draw(vcpu, first);

@@ -8,7 +8,7 @@ use super::link::Allocator;
 use super::phones::Phones;
 use super::pool::{Pool, Role};
 use super::protect::Protection;
-use super::state::{InKernel, LinkState, Network, Origin, Outside, Source};
+use super::state::{InKernel, LinkState, Network, Origin, Outside, Source, Sums};
 use crate::random::{Purpose, stream, uniform_ns};
 use crate::timers::NEVER;
 use laxity_host::{
@@ -75,6 +75,7 @@ impl Network {
             driver_cards: Vec::new(),
             driver_vcpus,
             costs: described.costs,
+            sums: Sums::of(&described.costs),
             native: described.native,
             voice_bytes: calls.codec.payload_bytes(),
             media: usize::MAX,

@@ -105,6 +105,29 @@ pub struct LinkState {
     pub is_due: bool,
 }
 
+/// Costs that are drawn together, added up once for all packets.
+pub struct Sums {
+    /// A card's packet comes into a socket of the domain that drives the card.
+    pub card_to_socket: Cost,
+    /// A guest's packet goes through the driver domain to a card.
+    pub guest_to_card: Cost,
+    /// A packet comes into a socket of a guest.
+    pub into_guest: Cost,
+    /// The kernel of a guest answers a packet.
+    pub answer_of_guest: Cost,
+}
+
+impl Sums {
+    pub fn of(costs: &NetworkCosts) -> Sums {
+        Sums {
+            card_to_socket: costs.receive.plus(costs.socket_receive),
+            guest_to_card: costs.netback_transmit.plus(costs.transmit),
+            into_guest: costs.netfront_receive.plus(costs.socket_receive),
+            answer_of_guest: costs.socket_send.plus(costs.netfront_transmit),
+        }
+    }
+}
+
 /// The packets of a host.
 pub struct Network {
     /// The work of each VCPU.
@@ -134,6 +157,7 @@ pub struct Network {
     /// VCPUs of the driver domain; none without one.
     pub driver_vcpus: Range<usize>,
     pub costs: NetworkCosts,
+    pub sums: Sums,
     /// Whether servers are processes of the host's own kernel.
     pub native: bool,
     pub voice_bytes: u32,
