@@ -8,13 +8,59 @@
 /// No time.
 pub const NEVER: i64 = i64::MAX;
 
+/// Timers, each in a slot.
+pub trait Slots {
+    /// Slots 0 to `slots` - 1, all at [`NEVER`].
+    fn new(slots: usize) -> Self;
+
+    /// Sets when the slot is due.
+    fn set(&mut self, slot: usize, time_ns: i64);
+
+    /// When the slot is due.
+    fn at(&self, slot: usize) -> i64;
+
+    /// The earliest slot, and when it is due; of those due at the same time, the lowest.
+    fn first(&self) -> (i64, usize);
+
+    /// The first slot, if it is due.
+    #[inline]
+    fn due(&self, now: i64) -> Option<usize> {
+        let (time_ns, slot) = self.first();
+        (time_ns <= now).then_some(slot)
+    }
+}
+
+/// The timer of the only slot that there is.
+pub struct OneTimer(i64);
+
+impl Slots for OneTimer {
+    fn new(_: usize) -> OneTimer {
+        OneTimer(NEVER)
+    }
+
+    #[inline]
+    fn set(&mut self, _: usize, time_ns: i64) {
+        self.0 = time_ns;
+    }
+
+    #[inline]
+    fn at(&self, _: usize) -> i64 {
+        self.0
+    }
+
+    #[inline]
+    fn first(&self) -> (i64, usize) {
+        (self.0, 0)
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Entry {
     time_ns: i64,
     slot: u32,
 }
 
-/// A set of timers.
+/// Any number of timers.
 pub struct Timers {
     /// A complete binary tree without its root, which is node 1; the leaves are the slots, each other node is the
     /// winner of its two children. Nodes 2n and 2n + 1 are pair n.
@@ -24,9 +70,8 @@ pub struct Timers {
     first: Entry,
 }
 
-impl Timers {
-    /// Slots 0 to `slots` - 1, all at [`NEVER`].
-    pub fn new(slots: usize) -> Timers {
+impl Slots for Timers {
+    fn new(slots: usize) -> Timers {
         let leaves = slots.next_power_of_two();
         let none = Entry {
             time_ns: NEVER,
@@ -43,9 +88,8 @@ impl Timers {
         timers
     }
 
-    /// Sets when the slot is due.
     #[inline]
-    pub fn set(&mut self, slot: usize, time_ns: i64) {
+    fn set(&mut self, slot: usize, time_ns: i64) {
         let mut node = self.leaves + slot;
         let mut winner = Entry {
             time_ns,
@@ -68,26 +112,17 @@ impl Timers {
         self.first = winner;
     }
 
-    /// When the slot is due.
     #[inline]
-    pub fn at(&self, slot: usize) -> i64 {
+    fn at(&self, slot: usize) -> i64 {
         match self.leaves + slot {
             1 => self.first.time_ns,
             leaf => self.pairs[leaf / 2][leaf % 2].time_ns,
         }
     }
 
-    /// The earliest slot, and when it is due; of those due at the same time, the lowest.
     #[inline]
-    pub fn first(&self) -> (i64, usize) {
+    fn first(&self) -> (i64, usize) {
         (self.first.time_ns, self.first.slot as usize)
-    }
-
-    /// The first slot, if it is due.
-    #[inline]
-    pub fn due(&self, now: i64) -> Option<usize> {
-        let (time_ns, slot) = self.first();
-        (time_ns <= now).then_some(slot)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The engine: timers, guests, CPUs, and the policy between them.
 
+mod cpus;
 mod saving;
 mod state;
 mod ticks;
@@ -9,8 +10,9 @@ use crate::caches::Caches;
 use crate::guest::Ready;
 use crate::network::Network;
 use crate::random::{Drawn, Purpose, stream};
-use crate::timers::NEVER;
+use crate::timers::{NEVER, Slots};
 use crate::workloads::{Found, Workloads};
+use cpus::{Cpu, Cpus, Many, One};
 use laxity_host::Host;
 use laxity_policy::{Event, Instance, Refused, Report, Request};
 use laxity_run::{
@@ -19,7 +21,7 @@ use laxity_run::{
 };
 use laxity_trace::{Kind, NONE, Off, Record, Seen, Sink, job};
 use saving::Saving;
-use state::{Agenda, Costs, Cpu, Due, NOBODY, Pending, Simulation, TICK, Task, Vcpu};
+use state::{Agenda, Costs, Due, NOBODY, Pending, Simulation, TICK, Task, Vcpu};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
 
@@ -32,8 +34,8 @@ pub struct Watch {
     pub cancelled: AtomicBool,
 }
 
-/// How many instants pass between two looks at the watch: some milliseconds.
-const WATCH_INTERVAL: u32 = 1 << 15;
+/// How many events pass between two looks at the watch: some milliseconds.
+const WATCH_INTERVAL: u64 = 1 << 16;
 
 /// Runs a host and traces it into `sink`.
 ///
@@ -100,7 +102,7 @@ fn run_into<S: Sink>(
     match &host.network {
         Some(network) => {
             let network = Network::new(host, network);
-            run_with(
+            run_with::<_, _, Many>(
                 host,
                 seen,
                 (Bursts::new(host), network),
@@ -110,13 +112,14 @@ fn run_into<S: Sink>(
             )
         }
         None if Bursts::are_in(host) => {
-            run_with(host, seen, Bursts::new(host), sink, watch, started)
+            run_with::<_, _, Many>(host, seen, Bursts::new(host), sink, watch, started)
         }
-        None => run_with(host, seen, (), sink, watch, started),
+        None if host.cpus == 1 => run_with::<_, _, One>(host, seen, (), sink, watch, started),
+        None => run_with::<_, _, Many>(host, seen, (), sink, watch, started),
     }
 }
 
-fn run_with<W: Workloads, S: Sink>(
+fn run_with<W: Workloads, S: Sink, C: Cpus>(
     host: &Host,
     seen: &Seen,
     workloads: W,
@@ -124,11 +127,11 @@ fn run_with<W: Workloads, S: Sink>(
     watch: &Watch,
     started: Instant,
 ) -> Result<Option<Outcome>, Refused> {
-    let mut simulation = Simulation::new(host, seen, workloads, sink)?;
+    let mut simulation = Simulation::<W, S, C>::new(host, seen, workloads, sink)?;
     Ok(simulation.run(watch).then(|| simulation.finish(started)))
 }
 
-impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
+impl<'host, W: Workloads, S: Sink, C: Cpus> Simulation<'host, W, S, C> {
     fn new(host: &'host Host, seen: &'host Seen, workloads: W, sink: S) -> Result<Self, Refused> {
         let mut policy = Instance::new(host.policy, &host.settings, host.cpus)?;
         policy.set_tracing(S::ENABLED);
@@ -146,15 +149,13 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
             tasks: Vec::with_capacity(tasks),
             ticks: Vec::new(),
             vcpus: Vec::new(),
-            cpus: (0..cpus)
-                .map(|cpu| Cpu {
-                    vcpu: NOBODY,
-                    accounted_ns: 0,
-                    asked: false,
-                    postponed: false,
-                    random: stream(host.seed, Purpose::Cost, cpu),
-                })
-                .collect(),
+            cpus: C::new((0..cpus).map(|cpu| Cpu {
+                vcpu: NOBODY,
+                accounted_ns: 0,
+                asked: false,
+                postponed: false,
+                random: stream(host.seed, Purpose::Cost, cpu),
+            })),
             pending: Pending {
                 words: vec![0; cpus.div_ceil(64)],
                 any: false,
@@ -263,7 +264,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
 
     /// Runs to the end; false if cancelled.
     fn run(&mut self, watch: &Watch) -> bool {
-        let mut instants = 0_u32;
+        let mut look_at = WATCH_INTERVAL;
         for vcpu in 0..self.vcpus.len() {
             if self.vcpus[vcpu].cpu_bound {
                 self.wake(vcpu, 0);
@@ -282,9 +283,8 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
                 next_ns = self.next_ns();
             }
             now = next_ns;
-            instants += 1;
-            if instants == WATCH_INTERVAL {
-                instants = 0;
+            if self.events >= look_at {
+                look_at = self.events + WATCH_INTERVAL;
                 watch
                     .now_ns
                     .store(now.min(self.host.duration_ns), Ordering::Relaxed);
@@ -339,8 +339,8 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
         } else {
             let (_, cpu) = self.agenda.decisions.first();
             self.agenda.decisions.set(cpu, NEVER);
-            self.cpus[cpu].asked = true;
-            self.pending.insert(cpu as u32);
+            self.cpus[cpu as u32].asked = true;
+            self.pending.insert::<C>(cpu as u32);
         }
         self.events += 1;
     }
@@ -367,13 +367,19 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
     /// Gives the running VCPU the work that it has done up to now.
     #[inline(always)]
     fn account(&mut self, number: u32, now: i64) {
-        let cpu = &mut self.cpus[number as usize];
-        let mut done_ns = now - cpu.accounted_ns;
+        let cpu = &mut self.cpus[number];
+        let done_ns = now - cpu.accounted_ns;
         if cpu.vcpu == NOBODY || done_ns <= 0 {
             return;
         }
         cpu.accounted_ns = now;
         let index = cpu.vcpu as usize;
+        self.work(number, index, done_ns);
+    }
+
+    /// The running VCPU has worked for so long.
+    #[inline(always)]
+    fn work(&mut self, number: u32, index: usize, mut done_ns: i64) {
         let vcpu = &mut self.vcpus[index];
         vcpu.cpu_ns += done_ns;
         if let Some(caches) = &mut self.caches {
@@ -393,7 +399,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
     /// When the running VCPU, which was accounted for, is done with `work_ns` of work.
     #[inline]
     fn end_ns(&self, cpu: u32, vcpu: usize, work_ns: i64, now: i64) -> i64 {
-        let start_ns = now.max(self.cpus[cpu as usize].accounted_ns);
+        let start_ns = now.max(self.cpus[cpu].accounted_ns);
         let stall_ns = match &self.caches {
             Some(caches) => caches.stall_ns(vcpu, work_ns),
             None => 0,
@@ -415,7 +421,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
         let end_ns = match self.workloads.current(vcpu, now) {
             Some(work_ns) => self.end_ns(cpu, vcpu, work_ns, now),
             None => {
-                self.pending.insert(cpu);
+                self.pending.insert::<C>(cpu);
                 NEVER
             }
         };
@@ -450,7 +456,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
     /// Lets the running VCPU go on with the task that its guest's scheduler chooses.
     #[inline(always)]
     fn execute(&mut self, cpu: u32, now: i64) {
-        let index = self.cpus[cpu as usize].vcpu as usize;
+        let index = self.cpus[cpu].vcpu as usize;
         let vcpu = &mut self.vcpus[index];
         if W::ANY && vcpu.has_workload {
             return self.execute_workload(cpu, index, now);
@@ -477,7 +483,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
                 vcpu.task = NOBODY;
                 self.agenda.completions.set(cpu as usize, NEVER);
                 if !vcpu.cpu_bound {
-                    self.pending.insert(cpu);
+                    self.pending.insert::<C>(cpu);
                 }
             }
         }
@@ -485,7 +491,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
 
     fn complete(&mut self, cpu: u32, now: i64) {
         self.account(cpu, now);
-        let index = self.cpus[cpu as usize].vcpu as usize;
+        let index = self.cpus[cpu].vcpu as usize;
         let vcpu = &mut self.vcpus[index];
         if W::ANY && vcpu.has_workload {
             self.workloads.complete(index, now);
@@ -626,7 +632,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
     /// One round of decisions: the CPUs that are pending, by number. The time tells where the round begins, so that
     /// where several CPUs are called at once it is not always the same one that comes first.
     fn decide(&mut self, now: i64) {
-        if self.host.cpus == 1 {
+        if C::ONE || self.host.cpus == 1 {
             // With one CPU there is nothing to divide, and the division is a good part of a round's cost.
             self.pending.words[0] = 0;
             self.pending.any = false;
@@ -659,7 +665,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
     }
 
     fn schedule(&mut self, number: u32, now: i64) {
-        let cpu = &mut self.cpus[number as usize];
+        let cpu = &mut self.cpus[number];
         let (before, asked) = (cpu.vcpu, cpu.asked);
         if cpu.accounted_ns > now {
             cpu.postponed = true;
@@ -670,7 +676,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
         if !asked && !out_of_work {
             return; // its VCPU's last job ended, and another arrived at the same instant
         }
-        let cpu = &mut self.cpus[number as usize];
+        let cpu = &mut self.cpus[number];
         cpu.asked = false;
         cpu.postponed = false;
         self.account(number, now);
@@ -682,12 +688,15 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
 
         self.saving.finish(&mut self.policy, now);
         let decision = if self.policy.repeats(number, now) {
+            if self.repeats_at_once() {
+                return self.repeat(now);
+            }
             self.policy.repeat(number, now)
         } else {
             self.policy.schedule(number, now)
         };
         let chosen = decision.vcpu.map_or(NOBODY, |vcpu| vcpu as u32);
-        let cpu = &mut self.cpus[number as usize];
+        let cpu = &mut self.cpus[number];
         let schedule_ns = self.costs.schedule.next(&mut cpu.random);
         let mut cost_ns = schedule_ns;
         self.events += 1;
@@ -726,6 +735,54 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
             self.execute(number, now);
         }
         self.serve_requests();
+    }
+
+    /// Whether the next event alone tells for how long a decision is repeated: there is one CPU, and neither what work
+    /// takes nor what is told of it depends on the steps in which it is done.
+    #[inline]
+    fn repeats_at_once(&self) -> bool {
+        C::ONE && !W::ANY && !S::ENABLED && self.caches.is_none()
+    }
+
+    /// Repeats the decision in force on the only CPU until something else happens.
+    fn repeat(&mut self, mut now: i64) {
+        let quantum_ns = self.host.settings.quantum_ns;
+        let next_ns = (self.agenda.arrivals.first().0)
+            .min(self.agenda.policy.first().0)
+            .min(self.agenda.accounting_ns)
+            .min(self.workloads.next_ns())
+            .min(self.policy.repeats_ns(0))
+            .min(self.host.duration_ns + 1);
+        let mut completion_ns = self.agenda.completions.at(0);
+        let cpu = &mut self.cpus[0];
+        let mut done_ns = 0;
+        let look_at = self.events + WATCH_INTERVAL;
+        let (accounted_ns, end_ns) = loop {
+            let cost_ns = self.costs.schedule.next(&mut cpu.random);
+            self.schedule_calls += 1;
+            self.schedule_ns += cost_ns;
+            // The work goes on when the cost has passed.
+            completion_ns = completion_ns.saturating_add(cost_ns);
+            let accounted_ns = now + cost_ns;
+            let end_ns = accounted_ns.max(now + quantum_ns);
+            if end_ns >= next_ns.min(completion_ns) || self.events >= look_at {
+                break (accounted_ns, end_ns);
+            }
+            done_ns += end_ns - accounted_ns;
+            now = end_ns;
+            // The end of the decision, and the decision.
+            self.events += 2;
+        };
+        self.events += 1;
+        self.policy.repeat(0, now);
+        self.policy.set_switched(0, accounted_ns);
+        cpu.accounted_ns = accounted_ns;
+        let vcpu = cpu.vcpu;
+        self.agenda.completions.set(0, completion_ns);
+        self.agenda.decisions.set(0, end_ns);
+        if vcpu != NOBODY {
+            self.work(0, vcpu as usize, done_ns);
+        }
     }
 
     /// A VCPU comes to a CPU.
@@ -800,11 +857,11 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
                 agenda.accounting_ns = at_ns.saturating_add(latency_ns);
             }
             Request::Kick(cpu) => {
-                cpus[cpu as usize].asked = true;
-                pending.insert(cpu);
+                cpus[cpu].asked = true;
+                pending.insert::<C>(cpu);
             }
             Request::Extend(cpu, until_ns) => {
-                if !cpus[cpu as usize].postponed {
+                if !cpus[cpu].postponed {
                     agenda.decisions.set(cpu as usize, until_ns);
                 }
             }

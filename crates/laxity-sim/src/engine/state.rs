@@ -1,10 +1,11 @@
 //! A simulated host at one instant: its tasks, VCPUs, CPUs, and what is to come.
 
+use super::cpus::Cpus;
 use super::saving::Saving;
 use crate::caches::Caches;
 use crate::guest::Ready;
 use crate::random::{Drawn, uniform_ns};
-use crate::timers::{NEVER, Timers};
+use crate::timers::{NEVER, Slots, Timers};
 use laxity_host::{Host, Tick};
 use laxity_policy::Instance;
 use laxity_run::{Responses, Waits};
@@ -119,18 +120,6 @@ pub struct Vcpu {
     pub waits: Waits,
 }
 
-pub struct Cpu {
-    /// The VCPU that runs, or NOBODY.
-    pub vcpu: u32,
-    /// Up to when the running VCPU's work is accounted; later than now while a decision takes time.
-    pub accounted_ns: i64,
-    /// A decision is due, be it that there still is work for the running VCPU.
-    pub asked: bool,
-    /// A decision is due as soon as the last one's cost has passed.
-    pub postponed: bool,
-    pub random: Pcg32,
-}
-
 /// What scheduling costs.
 pub struct Costs {
     pub schedule: Drawn,
@@ -139,14 +128,17 @@ pub struct Costs {
 
 /// A set of CPUs that are to decide.
 pub struct Pending {
+    /// A bit each, if there are several.
     pub words: Vec<u64>,
     pub any: bool,
 }
 
 impl Pending {
     #[inline]
-    pub fn insert(&mut self, cpu: u32) {
-        self.words[cpu as usize / 64] |= 1 << (cpu % 64);
+    pub fn insert<C: Cpus>(&mut self, cpu: u32) {
+        if !C::ONE {
+            self.words[cpu as usize / 64] |= 1 << (cpu % 64);
+        }
         self.any = true;
     }
 }
@@ -154,27 +146,27 @@ impl Pending {
 /// What is to come, by what it is: at one instant the kinds are served in this order, and what is of one
 /// kind by number. Each kind has timers of its own, so that what happens most costs least: with one CPU
 /// only arrivals have to be compared with each other.
-pub struct Agenda {
+pub struct Agenda<C: Cpus> {
     /// One a CPU: its running job is done.
-    pub completions: Timers,
+    pub completions: C::Timers,
     /// One a task: its next job is released; behind them one a domain with ticks: they fall due.
     pub arrivals: Timers,
     /// One a CPU: what the policy armed.
-    pub policy: Timers,
+    pub policy: C::Timers,
     /// When the policy accounts.
     pub accounting_ns: i64,
     /// One a CPU: its decision holds no longer.
-    pub decisions: Timers,
+    pub decisions: C::Timers,
 }
 
-impl Agenda {
-    pub fn new(cpus: usize, tasks: usize, ticking: usize) -> Agenda {
+impl<C: Cpus> Agenda<C> {
+    pub fn new(cpus: usize, tasks: usize, ticking: usize) -> Self {
         Agenda {
-            completions: Timers::new(cpus),
+            completions: C::Timers::new(cpus),
             arrivals: Timers::new(tasks + ticking),
-            policy: Timers::new(cpus),
+            policy: C::Timers::new(cpus),
             accounting_ns: NEVER,
-            decisions: Timers::new(cpus),
+            decisions: C::Timers::new(cpus),
         }
     }
 
@@ -196,7 +188,7 @@ impl Agenda {
     }
 }
 
-pub struct Simulation<'host, W, S> {
+pub struct Simulation<'host, W, S, C: Cpus> {
     pub host: &'host Host,
     /// Instants to come whose releases have an order of their own.
     pub ties: &'host [Tie],
@@ -205,11 +197,11 @@ pub struct Simulation<'host, W, S> {
     pub policy: Instance,
     /// Whether it makes something of the deadlines that guests tell.
     pub policy_listens: bool,
-    pub agenda: Agenda,
+    pub agenda: Agenda<C>,
     pub tasks: Vec<Task>,
     pub ticks: Vec<Ticks>,
     pub vcpus: Vec<Vcpu>,
-    pub cpus: Vec<Cpu>,
+    pub cpus: C,
     pub pending: Pending,
     pub saving: Saving,
     pub costs: Costs,

@@ -1,10 +1,12 @@
 //! The timers of guests' kernels: `docs/explanation/policies.md`, "Ticks of guests".
 
+use super::cpus::Cpus;
 use super::state::{NOBODY, Simulation, TICK, Ticks, Vcpu};
+use crate::timers::Slots;
 use crate::workloads::Workloads;
 use laxity_trace::{LATE_NS_MAX, OwnWake, Sink};
 
-impl<W: Workloads, S: Sink> Simulation<'_, W, S> {
+impl<W: Workloads, S: Sink, C: Cpus> Simulation<'_, W, S, C> {
     /// When all domains are there.
     pub(super) fn add_ticks(&mut self) {
         let mut first_vcpu = 0;
@@ -79,7 +81,7 @@ impl<W: Workloads, S: Sink> Simulation<'_, W, S> {
 
     /// Lets the running VCPU go on with its tick.
     pub(super) fn execute_tick(&mut self, cpu: u32, now: i64) {
-        let index = self.cpus[cpu as usize].vcpu as usize;
+        let index = self.cpus[cpu].vcpu as usize;
         let vcpu = &mut self.vcpus[index];
         vcpu.task = TICK;
         let left_ns = vcpu.tick.left_ns;
