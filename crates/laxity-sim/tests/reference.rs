@@ -1,9 +1,9 @@
 //! The policies in C, in the simulated host, against the reference: the same jobs, completed at the same
 //! nanosecond, and the same VCPU on the same CPU at every time, on random hosts.
 
-use laxity_host::Host;
+use laxity_host::{Cost, Costs, Host};
 use laxity_reference::{Interval, Job, difference, random_host, simulate};
-use laxity_trace::{Kind, Record};
+use laxity_trace::{Kind, Off, Record};
 use laxity_trials::seeds;
 
 /// After so many different hosts the others would say nothing new.
@@ -135,5 +135,31 @@ fn policies_do_what_the_reference_does() {
             "{} hosts differ (at {DIFFERENT_MOST} the search ends): {seeds:?}\n{message}",
             different.len()
         );
+    }
+}
+
+/// Without a trace the engine does steps at once that a trace tells one by one.
+#[test]
+fn a_run_without_a_trace_has_the_results_of_one_with_it() {
+    for seed in seeds(2_000) {
+        let mut host = random_host(seed);
+        if seed % 2 == 0 {
+            let schedule = Cost::Quantiles {
+                median_ns: 1 + seed as i64 % 500,
+                p90_ns: None,
+                p99_ns: 1_000,
+                p999_ns: None,
+                max_ns: 5_000,
+            };
+            host.costs = Costs {
+                schedule,
+                ..Costs::default()
+            };
+        }
+        let (mut traced, _) = laxity_sim::run(&host, Vec::<Record>::new()).expect("valid");
+        let (mut plain, _) = laxity_sim::run(&host, Off).expect("valid");
+        traced.result.engine.wall_ns = 0;
+        plain.result.engine.wall_ns = 0;
+        assert_eq!(plain.result, traced.result, "seed {seed}");
     }
 }
