@@ -67,6 +67,31 @@ class BusyPeriod:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COSTS, 0))
 
 
+class Jobs:
+    """The jobs of a domain: of each task those that are not complete, each with whether its task
+    waited for it.
+    """
+
+    def __init__(self, tasks: int) -> None:
+        self.waiting: list[list[bool]] = [[] for _ in range(tasks)]
+        self.came_while_off = False
+        """Whether awaited jobs were released since the VCPU last ran."""
+        self.came_ns = -1
+        """When awaited jobs were last released while it ran."""
+
+    def release(self, task: int, time_ns: int, period: BusyPeriod | None) -> None:
+        """A job of the task is released."""
+        is_awaited = not self.waiting[task]
+        self.waiting[task].append(is_awaited)
+        if not is_awaited:
+            return
+        if period is None or period.run_ns is None:
+            self.came_while_off = True
+        elif time_ns != self.came_ns:
+            period.counts["interrupt"] += 1
+            self.came_ns = time_ns
+
+
 def busy_periods(
     records: Records, domain: Domain, number: int, tick: dict[str, int], gap_ns: float
 ) -> list[list[float]]:
@@ -78,23 +103,14 @@ def busy_periods(
 
     found: list[list[float]] = []
     period = None
-    # By task: its jobs that are not complete, each with whether its task waited for it.
-    jobs: dict[int, list[bool]] = {task: [] for task in range(len(domain["tasks"]))}
-    # Whether jobs were released since the VCPU last ran; when, while it runs.
-    has_released, released_ns = False, -1
+    jobs = Jobs(len(domain["tasks"]))
     for record in records[records["domain"] == number]:
         kind, time_ns = int(record["kind"]), int(record["time_ns"])
         task = int(record["argument"]) >> tracefile.JOB_NUMBER_BITS
         if kind == KINDS["release"]:
-            is_awaited = not jobs[task]
-            jobs[task].append(is_awaited)
-            if is_awaited and (period is None or period.run_ns is None):
-                has_released = True
-            elif is_awaited and period is not None and time_ns != released_ns:
-                period.counts["interrupt"] += 1
-                released_ns = time_ns
+            jobs.release(task, time_ns, period)
             continue
-        woken = kind == KINDS["complete"] and jobs[task].pop(0)
+        woken = kind == KINDS["complete"] and jobs.waiting[task].pop(0)
         if kind == KINDS["wake"]:
             period = BusyPeriod(time_ns - LATE_NS)
         elif period is None:
@@ -102,8 +118,9 @@ def busy_periods(
         elif kind == KINDS["run"]:
             period.run_ns = time_ns
             period.counts["arrival"] += 1
-            period.counts["interrupt"] += has_released or ticks(period.off_ns, time_ns) > 0
-            has_released = False
+            is_due = jobs.came_while_off or ticks(period.off_ns, time_ns) > 0
+            period.counts["interrupt"] += is_due
+            jobs.came_while_off = False
         elif kind == KINDS["complete"]:
             period.cost_ns += domain["tasks"][task]["cost_ns"]
             period.counts["wake"] += woken

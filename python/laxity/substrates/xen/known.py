@@ -19,8 +19,8 @@ ARRIVAL_NS = 7_222
 """What a guest takes each time its VCPU gets a CPU, beside the switch (tools/fit/guests.py)."""
 
 INTERRUPT_NS = 12_639
-"""What its kernel takes for an interrupt of its timer, by which a tick or jobs come, beside the arrival
-(tools/fit/guests.py)."""
+"""What its kernel takes for an interrupt of its timer, by which a tick or jobs come, beside the
+arrival (tools/fit/guests.py)."""
 
 WAKE_NS = 16_552
 """What its kernel takes to wake a task for a job, and to put it to sleep in the end
