@@ -11,9 +11,7 @@
 #include "clock.h"
 #include "privcmd.h"
 
-#include <inttypes.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

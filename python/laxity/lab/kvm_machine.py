@@ -83,7 +83,7 @@ class KvmMachine(Machine):
     def boot(self, *arguments: str) -> list[str]:
         """See Machine."""
         return [
-            *("-cpu", ",+".join((PROCESSOR, *self.features)), "-seed", "1"),
+            *("-cpu", ",+".join((PROCESSOR, *self.features))),
             *("-m", str(self.memory_mib), "-kernel", KERNEL, "-initrd", ROOT),
             *("-append", " ".join(filter(None, [ARGUMENTS, self.arguments, *arguments]))),
         ]
