@@ -19,11 +19,11 @@ struct Task {
 fn domains(random: &mut Draw, domains: u64, percent: u64) -> Vec<(String, Vec<Task>)> {
     (0..domains)
         .map(|number| {
-            let tasks = 1 + random.number() % 2;
+            let tasks = 1 + random.below(2);
             let tasks = (0..tasks).map(|index| {
                 let period_us = 1_000 * random.one_of(&[4, 5, 8, 10, 12, 16, 20, 24, 40]);
                 let most = period_us * percent / 100 / domains / tasks;
-                let cost_us = (most / 2 + random.number() % most.max(2)).max(20) / 10 * 10;
+                let cost_us = (most / 2 + random.below(most.max(2))).max(20) / 10 * 10;
                 let deadline_us = random.one_of(&[period_us, period_us, period_us * 3 / 4]);
                 Task {
                     name: format!("t{index}"),
@@ -144,8 +144,8 @@ fn reserves_no_more_than_brute_force() {
     for seed in seeds(16).chain([5013]) {
         let mut random = Draw::new(seed);
         let (count, percent) = (
-            1 + random.number() % number("LAXITY_DOMAINS", 2),
-            30 + random.number() % 60,
+            1 + random.below(number("LAXITY_DOMAINS", 2)),
+            30 + random.below(60),
         );
         let domains = domains(&mut random, count, percent);
         let text = file(&mut random, &domains);
@@ -191,7 +191,7 @@ fn tricky_file(random: &mut Draw) -> String {
         "duration = \"1 s\"\n[host]\ncpus = 1\npolicy = \"{policy}\"\n\
          costs = {{ context-switch = \"{switch_ns} ns\" }}\n"
     );
-    let (count, percent) = (1 + random.number() % 2, 30 + random.number() % 60);
+    let (count, percent) = (1 + random.below(2), 30 + random.below(60));
     for (name, tasks) in domains(random, count, percent) {
         text += &format!("[[domain]]\nname = \"{name}\"\n");
         let period_ms = random.one_of(&[1, 2, 3, 4, 5, 8]);
@@ -453,8 +453,8 @@ fn priorities_are_found_wherever_some_order_holds() {
     // On the host of the last seed, one domain holds only because another asks for less than its budget.
     for seed in seeds(100).chain([236]) {
         let mut random = Draw::new(seed);
-        let count = 2 + random.number() % 3;
-        let percent = 50 + random.number() % 40;
+        let count = 2 + random.below(3);
+        let percent = 50 + random.below(40);
         let domains = domains(&mut random, count, percent);
         let mut text = file(&mut random, &domains);
         for (name, tasks) in &domains {
@@ -619,7 +619,7 @@ fn room_to_grow_holds_and_costs_time() {
     let mut held = 0;
     for seed in seeds(20) {
         let mut random = Draw::new(seed);
-        let count = 1 + random.number() % 3;
+        let count = 1 + random.below(3);
         let domains = domains(&mut random, count, 45);
         let text = file(&mut random, &domains);
         let (host, open) = opened(&text);

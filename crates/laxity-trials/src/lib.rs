@@ -64,14 +64,19 @@ impl Draw {
         mixed ^ (mixed >> 31)
     }
 
+    /// From 0 on, `bound` not included.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.number() % bound
+    }
+
     /// From `least` to `most`, both included.
     pub fn between(&mut self, least: i64, most: i64) -> i64 {
-        least + (self.number() % (most - least + 1) as u64) as i64
+        least + self.below((most - least + 1) as u64) as i64
     }
 
     /// One of the choices, all as likely.
     pub fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[(self.number() % choices.len() as u64) as usize]
+        choices[self.below(choices.len() as u64) as usize]
     }
 }
 

@@ -10,7 +10,7 @@ mod reference;
 use laxity_host::{Cost, Host};
 use laxity_reference::random_host;
 use laxity_trace::{Exit, Kind, Metadata, NONE, Reader, Record, Sink, Writer, text};
-use laxity_trials::{cases, seeds};
+use laxity_trials::{Draw, cases, seeds};
 use laxity_why::{Account, Cause, Explained, Job, Part, Question, Watch, why};
 use reference::Lines;
 use std::collections::{BTreeMap, BTreeSet};
@@ -143,7 +143,9 @@ fn causes_sum_and_agree_with_the_reference() {
                 let worst_ns = of_task.iter().map(|job| job.late_ns).max();
                 // Of a job that its jitter or its kernel's timer keeps back beyond the end, the trace has no release.
                 let facts = facts_of_place(&host, domain, place);
-                let min_delta_ns = host.domains[domain].tick.map_or(0, |tick| tick.min_delta_ns);
+                let min_delta_ns = host.domains[domain]
+                    .tick
+                    .map_or(0, |tick| tick.min_delta_ns);
                 let kept_ns = facts.jitter_ns + min_delta_ns;
                 let unseen = task.missed - of_task.len() as u64;
                 assert!(
@@ -180,13 +182,8 @@ fn causes_sum_and_agree_with_the_reference() {
 
 /// The records with exits and entries of random guests between them, every second one at the instant of a record.
 fn with_exits(metadata: &Metadata, records: &[Record], seed: u64) -> Vec<Record> {
-    let mut state = seed;
-    let mut below = |bound: usize| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        ((state >> 33) % bound as u64) as usize
-    };
+    let mut draw = Draw::new(seed);
+    let mut below = |bound: usize| draw.below(bound as u64) as usize;
     let mut with = records.to_vec();
     for number in 0..records.len() / 2 {
         let domain = below(metadata.domains.len());

@@ -11,7 +11,7 @@ use crate::{file, trace};
 use laxity_host::{ANSWER_WAITS_NS, Host, Policy};
 use laxity_run::{LOST, Outcome};
 use laxity_trace::{Kind, Metadata, Place, Reader, Record, text};
-use laxity_trials::seeds;
+use laxity_trials::{Draw, seeds};
 use laxity_why::{Account, Cause, Fate, Packet, Question, Subject, Watch, why};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,26 +37,9 @@ const MESSAGE_WORK_NS: i64 = WORK_NS - 40_000 + SIGNALLING_NS;
 /// The same without the driver domain.
 const BYPASS_WORK_NS: i64 = 52_000;
 
-/// Numbers drawn from a seed (splitmix64).
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut bits = self.0;
-        bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        bits = (bits ^ bits >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (bits ^ bits >> 31) % most
-    }
-
-    fn one_of<'a>(&mut self, texts: &[&'a str]) -> &'a str {
-        texts[self.below(texts.len() as u64) as usize]
-    }
-}
-
 /// A random host with calls; `None` if its policy takes no such host.
 fn host(seed: u64) -> Option<(Host, bool)> {
-    let mut draw = Draw(seed);
+    let mut draw = Draw::new(seed);
     let policy = Policy::ALL[seed as usize % Policy::ALL.len()].name();
     let cpus = 1 + draw.below(3);
     let bypasses = draw.below(5) == 0;
@@ -108,7 +91,7 @@ fn host(seed: u64) -> Option<(Host, bool)> {
     }
     let text = format!(
         r#"
-duration = "1150 ms"
+duration = "1149.9 ms"
 seed = {seed}
 [host]
 cpus = {cpus}
