@@ -247,7 +247,7 @@ fn vcpus_and_servers(host: &Host, cpus: &[u32], effort: Effort) -> (Vec<Place>, 
 /// server alone. A VCPU may be switched to once more for each job, when its server has served the lead that
 /// comes before it; that is a decision more, which the job pays.
 fn server_that_lends(host: &Host) -> Option<Host> {
-    if host.policy != Policy::Lending || host.timer_latency_ns > 0 {
+    if host.policy != Policy::Lending || no_bound_for_lending(host).is_some() {
         return None;
     }
     let decision_ns = host.costs.schedule.max_ns() + host.costs.context_switch.max_ns();
@@ -259,6 +259,29 @@ fn server_that_lends(host: &Host) -> Option<Host> {
         }
     }
     Some(server)
+}
+
+/// Why jobs may end later than with their sporadic servers alone. A lead goes on while a timer is late, and while a
+/// guest has not told of a more urgent job.
+fn no_bound_for_lending(host: &Host) -> Option<String> {
+    if host.timer_latency_ns > 0 {
+        return Some("where its timers are served late".into());
+    }
+    let tells_late = |domain: &&Domain| {
+        let by_interrupts = domain.tick.is_some_and(|tick| tick.interrupt_ns() > 0);
+        let mut tasks = domain
+            .tasks
+            .iter()
+            .map(|task| task.vcpu)
+            .collect::<Vec<u32>>();
+        tasks.sort_unstable();
+        by_interrupts && tasks.windows(2).any(|two| two[0] == two[1])
+    };
+    let domain = host.domains.iter().find(tells_late)?;
+    Some(format!(
+        "where a guest tells of jobs late, as {} does, whose jobs come by interrupts, to several tasks of one VCPU",
+        domain.name
+    ))
 }
 
 /// What analysis says of the tasks of some VCPUs of CPUs that are analysed together, each with its domain and its
@@ -502,10 +525,17 @@ fn beyond_analysis(host: &Host) -> Option<String> {
     if let Some((_, _, why)) = beyond_bounds(host) {
         return Some(why);
     }
-    // A late timer would keep a lead going, or move the deadlines by which rtds orders.
-    if host.timer_latency_ns > 0 && matches!(host.policy, Policy::Lending | Policy::Rtds) {
+    let because = match host.policy {
+        Policy::Lending => no_bound_for_lending(host),
+        // Late timers move the deadlines by which rtds orders.
+        Policy::Rtds if host.timer_latency_ns > 0 => {
+            Some("where its timers are served late".into())
+        }
+        _ => None,
+    };
+    if let Some(because) = because {
         return Some(format!(
-            "analysis has no bound for the policy {} where its timers are served late",
+            "analysis has no bound for the policy {} {because}",
             host.policy.name()
         ));
     }

@@ -705,7 +705,7 @@ proptest! {
 }
 
 #[test]
-fn nothing_is_guaranteed_beside_packets_pauses_cold_caches_and_late_leads() {
+fn nothing_is_guaranteed_beside_packets_pauses_cold_caches_and_leads_that_go_on() {
     let alone = host(
         Policy::Deferrable,
         vec![domain(5, 10, 1, vec![task("loop", 1, 20, 20)])],
@@ -726,14 +726,27 @@ fn nothing_is_guaranteed_beside_packets_pauses_cold_caches_and_late_leads() {
     }];
     assert_eq!(check(&cold).verdict, Verdict::Schedulable);
     cold.domains[0].working_set_bytes = 64;
-    let mut late = alone;
+    let mut late = alone.clone();
     late.timer_latency_ns = 1;
     assert_eq!(check(&late).verdict, Verdict::Schedulable);
     late.policy = Policy::Lending;
+    let mut telling = alone;
+    telling.policy = Policy::Lending;
+    telling.domains[0].tick = Some(Tick {
+        period_ns: 20,
+        cost_ns: 1,
+        offset_ns: 0,
+        min_delta_ns: 0,
+        wake_ns: 1,
+    });
+    // With one task it has told before it waits.
+    assert!(check(&telling).domains[0].tasks[0].bound_ns.is_some());
+    telling.domains[0].tasks.push(task("loop", 1, 40, 40));
     for (host, why) in [
         (beside, "domain-2 wakes"),
         (cold, "cold cache"),
         (late, "served late"),
+        (telling, "tells of jobs late"),
     ] {
         let found = check(&host);
         assert_eq!(found.verdict, Verdict::NotGuaranteed);

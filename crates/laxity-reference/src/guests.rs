@@ -285,28 +285,43 @@ impl<'a> Guests<'a> {
             .min_by_key(|&index| self.rank(&self.waiting[index]))
     }
 
-    /// What the guest tells of a VCPU. A tick comes before all jobs, and makes none less urgent.
-    pub(crate) fn tell(&self, domain: usize, vcpu: usize) -> Told {
-        let job = self.first(domain, vcpu).map(|place| &self.waiting[place]);
-        let tasks = &self.host.domains[domain].tasks;
-        let deadline_ns = job.map(|job| job.arrival_ns + tasks[job.task].deadline_ns);
+    /// What the guest tells of a VCPU, or has told if it can tell nothing now. A tick comes before all jobs, and makes
+    /// none less urgent. A guest whose jobs come by interrupts tells nothing of ticks, and nothing before it has served
+    /// an interrupt; and it tells for which job it will wake.
+    pub(crate) fn tell(&self, domain: usize, vcpu: usize) -> Option<Told> {
+        let description = &self.host.domains[domain];
+        let tasks = &description.tasks;
+        let by_interrupts = (description.tick).is_some_and(|tick| tick.interrupt_ns() > 0);
         let does_tick = (self.kernels.iter())
             .any(|kernel| kernel.is_of(domain, vcpu) && kernel.tick_left_ns > 0);
-        let order = match (job, self.host.domains[domain].guest) {
+        if by_interrupts && does_tick {
+            return None;
+        }
+        let rank = |task: usize| (tasks[task].period_ns, task);
+        let waiting = (self.first(domain, vcpu)).map(|place| &self.waiting[place]);
+        let tells_next = by_interrupts && !description.cpu_bound;
+        let next = (0..tasks.len())
+            .filter(|&task| tells_next && tasks[task].vcpu as usize == vcpu)
+            .min_by_key(|&task| (self.due_ns(domain, task), rank(task)));
+        let job = match waiting {
+            Some(job) => Some((job.task, job.number, job.arrival_ns)),
+            None => next.map(|task| (task, self.come[domain][task], self.due_ns(domain, task))),
+        };
+        let deadline_ns = job.map(|(task, _, arrival_ns)| arrival_ns + tasks[task].deadline_ns);
+        let order = match (job, description.guest) {
             _ if does_tick => i64::MIN,
             (None, _) => i64::MAX,
             (Some(_), GuestScheduler::Edf) => deadline_ns.expect("a job has one"),
-            (Some(job), GuestScheduler::RateMonotonic) => {
-                let rank = |task: usize| (tasks[task].period_ns, task);
-                let before = (0..tasks.len()).filter(|&task| rank(task) < rank(job.task));
+            (Some((first, ..)), GuestScheduler::RateMonotonic) => {
+                let before = (0..tasks.len()).filter(|&task| rank(task) < rank(first));
                 before.count() as i64
             }
         };
-        Told {
-            job: job.map(|job| (job.task, job.number)),
+        Some(Told {
+            job: job.map(|(task, number, _)| (task, number)),
             deadline_ns,
             order,
-        }
+        })
     }
 
     /// Every job so far, by domain, task and number.

@@ -9,9 +9,9 @@ use crate::global::Global;
 use crate::global_servers::GlobalServers;
 use crate::guests::Guests;
 use crate::null::Null;
-use crate::outcome::{Interval, Outcome, Refusal, STEPS_MAX};
+use crate::outcome::{Interval, Outcome, Refusal, STEPS_MAX, VcpuTime};
 use crate::rtds::Rtds;
-use crate::rules::{EXTRA_TURN_NS, Rules};
+use crate::rules::{EXTRA_TURN_NS, Rules, Told};
 use crate::scheduler_s::SchedulerS;
 use laxity_host::{Host, Parameter, Policy};
 
@@ -65,6 +65,7 @@ fn run(host: &Host, rules: &mut dyn Rules, unit_ns: i64) -> Outcome {
     let mut told = vec![None; vcpus.len()];
 
     let mut now_ns = 0;
+    tell(&guests, rules, &vcpus, &mut told, now_ns);
     while now_ns < host.duration_ns {
         // 1. Jobs that complete; jobs that arrive; ticks. A VCPU that was blocked and gets one wakes.
         let number_of = |domain, vcpu| {
@@ -74,6 +75,7 @@ fn run(host: &Host, rules: &mut dyn Rules, unit_ns: i64) -> Outcome {
                 .expect("a VCPU is one of its domain's")
         };
         guests.complete(now_ns);
+        tell(&guests, rules, &vcpus, &mut told, now_ns);
         for (domain, vcpu) in guests.arrive(now_ns) {
             let number = number_of(domain, vcpu);
             if !rules.is_awake(number) {
@@ -88,12 +90,7 @@ fn run(host: &Host, rules: &mut dyn Rules, unit_ns: i64) -> Outcome {
                 rules.wake(number, now_ns);
             }
         }
-        for (number, told) in told.iter_mut().enumerate() {
-            let news = guests.tell(vcpus[number].domain, vcpus[number].vcpu);
-            if told.replace(news) != Some(news) {
-                rules.tell(number, news, now_ns);
-            }
-        }
+        tell(&guests, rules, &vcpus, &mut told, now_ns);
 
         // 2. The policy's timers.
         rules.timers(now_ns);
@@ -154,6 +151,23 @@ fn run(host: &Host, rules: &mut dyn Rules, unit_ns: i64) -> Outcome {
         jobs: guests.into_jobs(),
         vcpus,
         intervals: merged(intervals),
+    }
+}
+
+/// Guests tell what has changed since they told last.
+fn tell(
+    guests: &Guests<'_>,
+    rules: &mut dyn Rules,
+    vcpus: &[VcpuTime],
+    told: &mut [Option<Told>],
+    now_ns: i64,
+) {
+    for (number, (vcpu, told)) in vcpus.iter().zip(told).enumerate() {
+        if let Some(news) = guests.tell(vcpu.domain, vcpu.vcpu)
+            && told.replace(news) != Some(news)
+        {
+            rules.tell(number, news, now_ns);
+        }
     }
 }
 

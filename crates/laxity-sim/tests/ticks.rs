@@ -167,3 +167,67 @@ fn ticks_and_jobs_share_an_interrupt() {
         assert_eq!(first_responses_us(&host, 0), [response_us], "{offset}");
     }
 }
+
+/// A guest and a rival, whose server has no more budget either after 100 us. The longest response of each one's first
+/// task, us.
+fn responses_beside_a_rival_us(tick: &str, tasks: &str, rival_ms: u32) -> [i64; 2] {
+    let text = format!(
+        r#"
+        duration = "50 ms"
+        host = {{ cpus = 1, policy = "lending" }}
+        [[domain]]
+        name = "guest"
+        priority = 1
+        budget = "100 us"
+        period = "100 ms"
+        tick = {{ period = "100 ms", cost = "100 us", {tick} }}
+        tasks = [{tasks}]
+        [[domain]]
+        name = "rival"
+        priority = 2
+        budget = "100 us"
+        period = "100 ms"
+        tasks = [{{ name = "one", cost = "{rival_ms} ms", period = "50 ms" }}]
+        "#
+    );
+    let host = laxity_host::load(&text, "host.toml", &[] as &[&str])
+        .unwrap_or_else(|error| panic!("{error}"));
+    let (outcome, _) = laxity_sim::run(&host, laxity_trace::Off).expect("valid parameters");
+    [0, 1].map(|domain| {
+        let response_ns = &outcome.result.domains[domain].tasks[0].response_ns;
+        response_ns.max.expect("it has jobs") / US
+    })
+}
+
+/// The guest waits with a less urgent job when the urgent one comes. It tells of that when its VCPU has served the
+/// interrupt, which is after the rival's job.
+#[test]
+fn a_guest_whose_jobs_come_by_interrupts_tells_when_it_runs() {
+    let tasks = r#"
+        { name = "urgent", cost = "1 ms", period = "50 ms", deadline = "10 ms", offset = "5 ms" },
+        { name = "other", cost = "2 ms", period = "50.5 ms" }"#;
+    let by_interrupts = r#"offset = "99 ms", wake = "10 us""#;
+    assert_eq!(
+        responses_beside_a_rival_us(by_interrupts, tasks, 20)[0],
+        16_210
+    );
+    assert_eq!(
+        responses_beside_a_rival_us(r#"offset = "99 ms""#, tasks, 20)[0],
+        1_000
+    );
+}
+
+/// The guest has told for which job it will wake, which is more urgent than the rival's, and so its tick does not wait.
+#[test]
+fn a_guest_whose_jobs_come_by_interrupts_tells_for_what_it_will_wake() {
+    let tasks = r#"{ name = "often", cost = "1 ms", period = "10 ms" }"#;
+    let by_interrupts = r#"offset = "3 ms", wake = "10 us""#;
+    assert_eq!(
+        responses_beside_a_rival_us(by_interrupts, tasks, 8),
+        [1_210, 9_210]
+    );
+    assert_eq!(
+        responses_beside_a_rival_us(r#"offset = "3 ms""#, tasks, 8),
+        [1_100, 9_000]
+    );
+}

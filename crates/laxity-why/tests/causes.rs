@@ -141,7 +141,7 @@ fn causes_sum_and_agree_with_the_reference() {
                     .filter(|job| (usize::from(job.domain), job.task as usize) == (domain, place))
                     .collect();
                 let worst_ns = of_task.iter().map(|job| job.late_ns).max();
-                // Of a job that its jitter or its kernel's timer keeps back beyond the end, the trace has no release.
+                // The trace has no release of a job that its jitter or its kernel's timer keeps back beyond the end.
                 let facts = facts_of_place(&host, domain, place);
                 let min_delta_ns = host.domains[domain]
                     .tick

@@ -266,6 +266,7 @@ impl<'host, W: Workloads, S: Sink, C: Cpus> Simulation<'host, W, S, C> {
     fn run(&mut self, watch: &Watch) -> bool {
         let mut look_at = WATCH_INTERVAL;
         for vcpu in 0..self.vcpus.len() {
+            self.tell(vcpu, 0);
             if self.vcpus[vcpu].cpu_bound {
                 self.wake(vcpu, 0);
             }
@@ -583,7 +584,8 @@ impl<'host, W: Workloads, S: Sink, C: Cpus> Simulation<'host, W, S, C> {
     }
 
     /// The guest tells on what the VCPU works next, if that is something else than before: a job, or a tick, which
-    /// comes before all jobs and makes the job that waits for it no less urgent.
+    /// comes before all jobs and makes the job that waits for it no less urgent. A guest whose jobs come by interrupts
+    /// tells when it has served one, and nothing of ticks; it also tells for which job it will wake.
     #[inline(always)]
     pub(super) fn tell(&mut self, index: usize, now: i64) {
         if self.policy_listens {
@@ -592,10 +594,23 @@ impl<'host, W: Workloads, S: Sink, C: Cpus> Simulation<'host, W, S, C> {
     }
 
     fn tell_policy(&mut self, index: usize, now: i64) {
+        let vcpu = &self.vcpus[index];
+        let (ticks, by_interrupts) = (vcpu.tick.left_ns > 0, vcpu.tick.interrupt_ns > 0);
+        if ticks && by_interrupts {
+            return;
+        }
+        let tasks = &self.tasks;
+        let ready = vcpu.ready.first().map(|rank| vcpu.tasks[rank as usize]);
+        let next = || {
+            let due_ns = |&task: &u32| tasks[task as usize].arrival_ns(tasks[task as usize].next);
+            vcpu.tasks.iter().copied().min_by_key(due_ns)
+        };
+        let first = match ready {
+            None if by_interrupts && !vcpu.cpu_bound => next(),
+            ready => ready,
+        };
+        let first = first.map(|task| (task, tasks[task as usize].current));
         let vcpu = &mut self.vcpus[index];
-        let first = vcpu.ready.first().map(|rank| vcpu.tasks[rank as usize]);
-        let first = first.map(|task| (task, self.tasks[task as usize].current));
-        let ticks = vcpu.tick.left_ns > 0;
         if (first, ticks) == vcpu.told {
             return;
         }
