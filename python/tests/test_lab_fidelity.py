@@ -167,3 +167,7 @@ def test_timers_are_as_late_as_a_file_says() -> None:
     late = bare.changed(known.timers(bare)).host["timer_latency_ns"]
     assert late == known.TIMER_LATENCY_NS > bare.host["timer_latency_ns"] == 0
     assert known.timers(host.resolve(["host.timer-latency=0 ns"])) == []
+    shares = host.resolve(["host.policy=credit", "host.time-slice=1 ms"])
+    late_slices = shares.changed(known.timers(shares)).host
+    assert late_slices["settings"]["time_slice_ns"] == 1_000_000 + known.SLICE_LATENCY_NS
+    assert late_slices["timer_latency_ns"] == 0

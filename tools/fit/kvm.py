@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import agreement
 import numpy as np
+import slices
 from laxity import tracefile
 from laxity.substrates.kvm import known
 from laxity.substrates.kvm.boot import boot_all
@@ -95,18 +96,6 @@ def excess(host: Resolved, run: Run) -> list[tuple[int, int, int]]:
     return found
 
 
-def excess_of_slices(run: Run) -> list[int]:
-    """Returns how much longer than their slice VCPUs had the CPU that were preempted at its end."""
-    found, since_ns = [], 0
-    for record in tracefile.records(run.trace):
-        kind, time_ns = tracefile.KINDS[record["kind"] - 1], int(record["time_ns"])
-        if kind == "run":
-            since_ns = time_ns
-        elif kind == "stop" and 0 <= (late_ns := time_ns - since_ns - NS_A_MS) < NS_A_MS // 50:
-            found.append(late_ns)
-    return found
-
-
 def print_interrupts(hosts: Mapping[str, Resolved], runs: Mapping[str, Run]) -> None:
     """Prints what interrupts take of a VCPU."""
     rows = np.array([row for name, host in hosts.items() for row in excess(host, runs[name])])
@@ -140,8 +129,7 @@ def main() -> None:
     hosts = drawn(SHARES, SWITCH_SEEDS, SWITCH_PERCENT)
     hosts = {name: host.changed(["host.time-slice=1 ms"]) for name, host in hosts.items()}
     runs = booted(hosts, OUTPUT / "slices")
-    late_ns = [ns for run in runs.values() for ns in excess_of_slices(run)]
-    print(f"{len(late_ns)} slices: they end {np.median(late_ns):.0f} ns late")
+    slices.print_latency(hosts, runs)
     values = range(SWITCH_STEP_NS, SWITCH_NS_MAX + 1, SWITCH_STEP_NS)
     agreement.print_best(hosts, runs, values, switches, model)
 

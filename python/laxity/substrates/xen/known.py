@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from laxity.policies import TABLE
 from laxity.substrates.xen import collect
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ WAKE_NS = 16_552
 TIMER_LATENCY_NS = 4_250
 """How late the hypervisor serves a timer of the policy (tools/fit/timers.py)."""
 
+SLICE_LATENCY_NS = 1_804
+"""How late a time slice ends (tools/fit/timers.py)."""
+
 MIN_DELTA_NS = 100_000
 """The least time ahead for which Linux on Xen sets a timer (TIMER_SLOP in arch/x86/xen/time.c)."""
 
@@ -48,10 +52,17 @@ def costs(host: Resolved) -> list[str]:
 
 
 def timers(host: Resolved) -> list[str]:
-    """Returns the override for a file that does not say how late timers are served."""
+    """Returns the override for a file that does not say how late timers are served.
+
+    Time slices are longer by what they end late, and no other timer is late under their policies:
+    credits are distributed when the trace has it.
+    """
     if host.gives("host.timer-latency"):
         return []
-    return [f"host.timer-latency={TIMER_LATENCY_NS} ns"]
+    if not TABLE[host.host["policy"]].uses("time-slice"):
+        return [f"host.timer-latency={TIMER_LATENCY_NS} ns"]
+    slice_ns = host.host["settings"]["time_slice_ns"] + SLICE_LATENCY_NS
+    return [f"host.time-slice={slice_ns} ns"]
 
 
 def _written(cost: Mapping[str, int], more_ns: int = 0) -> str:
