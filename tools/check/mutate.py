@@ -1496,6 +1496,15 @@ MUTATIONS = [
         by="reference",
     ),
     Mutation(
+        "engine-sets-timers-before-interrupts",
+        "mod.rs",
+        "if self.vcpus[vcpu_index].tick.interrupt_ns == 0 {",
+        "if true {",
+        "a kernel that serves an interrupt sets its timer then",
+        directory=ENGINE,
+        by="reference",
+    ),
+    Mutation(
         "engine-tells-before-interrupts",
         "mod.rs",
         "if ticks && by_interrupts {",

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 NS_A_US, NS_A_MS = 1_000, 1_000_000
 APART_NS = 300_000
-"""For how long other VCPUs run: less than a job that comes between."""
+"""Turns of other VCPUs count if they are longer; a job that comes between is longer, too."""
 BEFORE_NS = 1_000_000
-"""How long before that events are looked at."""
+"""Events are looked at from so long before."""
 EARLIER_NS = 60_000_000
-"""How long before that shorter times are looked at: two turns of credit."""
+"""Shorter turns are looked at from so long before: two slices of credit."""
 SAME_EVENT_NS = 200_000
-"""How far apart an event may be in the two."""
+"""The most that an event may be apart in the two."""
 CREDITS_APART_MS = 10.0
 """Credits that are further apart are so because one side set them to 0."""
 IDLE = -1

@@ -29,6 +29,8 @@ struct Kernel {
     vcpu: usize,
     /// What is left to do of a tick, or of an interrupt by which jobs come.
     tick_left_ns: i64,
+    /// Whether the last of that was done just now.
+    has_served: bool,
     /// Whether a job has arrived since the last tick that found none.
     had_job: bool,
     /// When the kernel set its timer, and for which job: a task of the domain that waited for it, and its number.
@@ -50,6 +52,7 @@ impl<'a> Guests<'a> {
                 domain,
                 vcpu,
                 tick_left_ns: 0,
+                has_served: false,
                 had_job: false,
                 set: Vec::new(),
             })
@@ -80,8 +83,15 @@ impl<'a> Guests<'a> {
         vcpus
     }
 
-    /// Rule 1, first half: jobs that complete.
+    /// Rule 1, first half: jobs that complete, and interrupts that have been served.
     pub(crate) fn complete(&mut self, now_ns: i64) {
+        let mut served = Vec::new();
+        for kernel in &mut self.kernels {
+            if std::mem::take(&mut kernel.has_served) && has_interrupts(self.host, kernel.domain) {
+                served.push((kernel.domain, kernel.vcpu));
+            }
+        }
+        self.set_timers(&served, now_ns);
         let complete: Vec<Waiting> = (self.waiting)
             .extract_if(.., |job| job.left_ns == 0)
             .collect();
@@ -141,7 +151,7 @@ impl<'a> Guests<'a> {
         for kernel in &mut self.kernels {
             kernel.had_job |= given.contains(&(kernel.domain, kernel.vcpu));
         }
-        self.set_timers(&given[loops..], now_ns);
+        self.set_timers_at_once(&given[loops..], now_ns);
         given
     }
 
@@ -171,7 +181,7 @@ impl<'a> Guests<'a> {
                 kernel.had_job = false;
             }
         }
-        self.set_timers(&given, now_ns);
+        self.set_timers_at_once(&given, now_ns);
         given
     }
 
@@ -209,6 +219,13 @@ impl<'a> Guests<'a> {
             .map(|(domain, task)| self.comes_ns(domain, task))
             .min()
             .unwrap_or(i64::MAX)
+    }
+
+    /// Those of these VCPUs' kernels set their timers that serve no interrupt before.
+    fn set_timers_at_once(&mut self, vcpus: &[(usize, usize)], now_ns: i64) {
+        let mut at_once = vcpus.to_vec();
+        at_once.retain(|&(domain, _)| !has_interrupts(self.host, domain));
+        self.set_timers(&at_once, now_ns);
     }
 
     /// The kernels of these VCPUs set their timers for all tasks.
@@ -260,6 +277,7 @@ impl<'a> Guests<'a> {
             .find(|kernel| kernel.is_of(domain, vcpu) && kernel.tick_left_ns > 0);
         if let Some(kernel) = ticking {
             kernel.tick_left_ns -= unit_ns;
+            kernel.has_served = kernel.tick_left_ns == 0;
             return;
         }
         if let Some(index) = self.first(domain, vcpu) {
@@ -291,7 +309,7 @@ impl<'a> Guests<'a> {
     pub(crate) fn tell(&self, domain: usize, vcpu: usize) -> Option<Told> {
         let description = &self.host.domains[domain];
         let tasks = &description.tasks;
-        let by_interrupts = (description.tick).is_some_and(|tick| tick.interrupt_ns() > 0);
+        let by_interrupts = has_interrupts(self.host, domain);
         let does_tick = (self.kernels.iter())
             .any(|kernel| kernel.is_of(domain, vcpu) && kernel.tick_left_ns > 0);
         if by_interrupts && does_tick {
@@ -355,4 +373,9 @@ impl<'a> Guests<'a> {
         };
         (urgency_ns, job.task, job.number)
     }
+}
+
+/// Whether jobs of a domain come by interrupts, at whose end its kernel sets its timer.
+fn has_interrupts(host: &Host, domain: usize) -> bool {
+    (host.domains[domain].tick).is_some_and(|tick| tick.interrupt_ns() > 0)
 }

@@ -231,3 +231,28 @@ fn a_guest_whose_jobs_come_by_interrupts_tells_for_what_it_will_wake() {
         [1_100, 9_000]
     );
 }
+
+/// The kernel serves the tick of 6 ms for 10 us, and sets its timer then.
+#[test]
+fn a_timer_is_set_when_an_interrupt_has_been_served() {
+    let with = |offset: &str| {
+        host_that_wakes(
+            r#"offset = "6 ms", cost = "10 us", min-delta = "100 us", wake = "5 us""#,
+            &format!(
+                r#"{{ name = "long", cost = "1 ms", period = "9 ms", offset = "5.5 ms" }},
+                {{ name = "short", cost = "20 us", period = "8 ms", deadline = "1 ms", offset = "{offset}" }}"#
+            ),
+        )
+    };
+    for (offset, at_us, response_us) in [
+        ("6005 us", 6_005, 30),
+        ("6050 us", 6_110, 95),
+        ("6110 us", 6_110, 35),
+    ] {
+        assert_eq!(
+            first_jobs_us(&with(offset), 1),
+            [(at_us, response_us)],
+            "{offset}"
+        );
+    }
+}

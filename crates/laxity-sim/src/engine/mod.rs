@@ -501,6 +501,9 @@ impl<'host, W: Workloads, S: Sink, C: Cpus> Simulation<'host, W, S, C> {
             return self.signal(now);
         }
         if vcpu.task == TICK {
+            if vcpu.tick.interrupt_ns > 0 {
+                self.put_off_all(index, now);
+            }
             self.tell(index, now);
             return self.execute(cpu, now);
         }
@@ -559,8 +562,8 @@ impl<'host, W: Workloads, S: Sink, C: Cpus> Simulation<'host, W, S, C> {
             };
             self.trace(now, Kind::Release, on_cpu, vcpu_index, arrived);
         }
-        if self.vcpus[vcpu_index].tick.min_delta_ns > 0 {
-            self.tasks[index].is_put_off = false;
+        self.tasks[index].is_put_off = false;
+        if self.vcpus[vcpu_index].tick.interrupt_ns == 0 {
             self.put_off_all(vcpu_index, now);
         }
         self.tell(vcpu_index, now);

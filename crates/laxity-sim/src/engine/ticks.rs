@@ -36,7 +36,7 @@ impl<W: Workloads, S: Sink, C: Cpus> Simulation<'_, W, S, C> {
             let vcpu = &mut self.vcpus[index];
             vcpu.tick.had_job = has_work;
             vcpu.tick.left_ns = tick.cost_ns;
-            if tick.min_delta_ns > 0 {
+            if vcpu.tick.interrupt_ns == 0 {
                 self.put_off_all(index, now);
             }
             self.tell(index, now);
@@ -59,9 +59,16 @@ impl<W: Workloads, S: Sink, C: Cpus> Simulation<'_, W, S, C> {
         (self.own_wakes.iter().take_while(for_it)).any(|wake| wake.vcpu == vcpu)
     }
 
-    /// A VCPU's kernel sets its timer for the next jobs of all its tasks.
-    #[cold]
+    /// A VCPU's kernel sets its timer for the next jobs of all its tasks, if there is a least time ahead for that.
+    #[inline]
     pub(super) fn put_off_all(&mut self, index: usize, now: i64) {
+        if self.vcpus[index].tick.min_delta_ns > 0 {
+            self.put_off_each(index, now);
+        }
+    }
+
+    #[cold]
+    fn put_off_each(&mut self, index: usize, now: i64) {
         for rank in 0..self.vcpus[index].tasks.len() {
             self.put_off(self.vcpus[index].tasks[rank], index, now);
         }
