@@ -99,10 +99,14 @@ pub struct Distribution {
 impl Distribution {
     /// The quantiles of values in any order, which are reordered.
     pub fn of(values: &mut [i64]) -> Distribution {
-        // Nearest rank: the least value with at least this share of all values at or below it.
+        let mut selected = 0;
+        // Nearest rank: the least value with at least this share of all values at or below it. It is not among those
+        // before the value of a lower rank.
         let mut at = |percent: usize| {
-            let rank = (values.len() * percent).div_ceil(100);
-            (rank > 0).then(|| *values.select_nth_unstable(rank - 1).1)
+            let place = (values.len() * percent).div_ceil(100).checked_sub(1)?;
+            let (_, value, _) = values[selected..].select_nth_unstable(place - selected);
+            selected = place;
+            Some(*value)
         };
         Distribution {
             p50: at(50),
