@@ -99,10 +99,9 @@ impl Slots for Timers {
             let (pair, side) = (&mut self.pairs[node / 2], node % 2);
             pair[side] = winner;
             // The choice is made without a branch, since the processor cannot predict which of two is earlier.
-            // The lower slot is on the left, side 0.
+            // The lower slot is on the left, side 0, and also comes first at the same time.
             let other = pair[1 - side];
-            let other_wins = (other.time_ns < winner.time_ns)
-                | ((side == 1) & (other.time_ns == winner.time_ns));
+            let other_wins = other.time_ns - (side as i64) < winner.time_ns;
             winner = Entry {
                 time_ns: std::hint::select_unpredictable(other_wins, other.time_ns, winner.time_ns),
                 slot: std::hint::select_unpredictable(other_wins, other.slot, winner.slot),
