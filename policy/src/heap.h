@@ -99,16 +99,37 @@ static inline void heap_rise(struct heap *heap, struct heap_node *node)
         heap_lift(heap, node);
 }
 
+/* Brings a node below all that come before it: each of them moves up, and the node moves once. */
 static inline void heap_sink(struct heap *heap, struct heap_node *node)
 {
+    struct heap_node **link = heap_link(heap, node), *parent = node->parent;
+    struct heap_node *left = node->child[0], *right = node->child[1];
+
     for (;;) {
-        struct heap_node *first = node->child[0];
-        if (node->child[1] && heap_before(node->child[1], first))
-            first = node->child[1];
+        int side = right && heap_before(right, left);
+        struct heap_node *first = side ? right : left, *second = side ? left : right;
+
         if (!first || !heap_before(first, node))
-            return;
-        heap_lift(heap, first);
+            break;
+        left = first->child[0];
+        right = first->child[1];
+        first->child[!side] = second;
+        if (second)
+            second->parent = first;
+        first->parent = parent;
+        *link = parent = first;
+        link = &first->child[side];
     }
+    if (parent == node->parent)
+        return;
+    *link = node;
+    node->parent = parent;
+    node->child[0] = left;
+    node->child[1] = right;
+    if (left)
+        left->parent = node;
+    if (right)
+        right->parent = node;
 }
 
 static inline void heap_insert(struct heap *heap, struct heap_node *node)
