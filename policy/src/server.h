@@ -84,9 +84,9 @@ struct server_cpu {
     int64_t used_until_ns; /* up to when use is accounted */
     int64_t stolen_ns;     /* how much of cpu.stolen_ns is */
     int64_t armed_ns;      /* when the timer will fire, as told to the embedder */
-    /* The last result of server_replenishment_at, and its key. Every decision needs the result, and
-     * a division is the largest part of its cost. */
-    int64_t rounded_ns, rounded_from_ns;
+    /* The last result of server_replenishment_at, which is that of a whole quantum: every decision
+     * needs it, and a division is the largest part of its cost. */
+    int64_t rounded_ns;
     uint64_t next_order;
 };
 
@@ -455,9 +455,10 @@ static inline void server_use(struct laxity_instance *instance, struct server_cp
     int64_t from_ns = cpu->used_until_ns, passed_ns, used_ns;
 
     cpu->cpu.repeats_ns = 0;
-    /* A repeated decision puts the running VCPU behind its equals. */
+    /* A repeated decision puts the running VCPU behind its equals. RunQ has none at that time
+     * (server_repeats), so the VCPU keeps its place there. */
     if (cpu->cpu.is_repeated && cpu->cpu.current)
-        server_requeue(cpu, server_running(cpu));
+        server_running(cpu)->place.order = cpu->next_order++;
     cpu->cpu.is_repeated = false;
     /* A blocked VCPU's budget runs down whichever VCPU has the CPU. */
     if (SERVER_LENDS(instance) || vcpu == server_running(cpu))
@@ -531,10 +532,8 @@ static inline int64_t server_replenishment_at(const struct laxity_instance *inst
 
     if (!due)
         return LAXITY_NEVER;
-    if (due->key != cpu->rounded_from_ns) {
-        cpu->rounded_from_ns = due->key;
+    if (due->key > cpu->rounded_ns || due->key <= cpu->rounded_ns - instance->settings.quantum_ns)
         cpu->rounded_ns = server_on_quantum(instance, due->key);
-    }
     return cpu->rounded_ns;
 }
 
@@ -638,7 +637,7 @@ static void server_add_cpu(struct laxity_instance *instance, struct laxity_cpu *
     list_init(&cpu->extra_queue);
     list_init(&cpu->members);
     cpu->used_until_ns = cpu->cpu.decided_ns = now;
-    cpu->cpu.until_ns = cpu->armed_ns = cpu->rounded_from_ns = LAXITY_NEVER;
+    cpu->cpu.until_ns = cpu->armed_ns = LAXITY_NEVER;
 }
 
 static void server_remove_cpu(struct laxity_instance *instance, struct laxity_cpu *cpu, int64_t now)
@@ -850,7 +849,7 @@ static enum laxity_error server_set_settings(struct laxity_instance *instance,
         if (!instance->cpu[number])
             continue;
         cpu = server_cpu_of(instance->cpu[number]);
-        cpu->rounded_from_ns = LAXITY_NEVER;
+        cpu->rounded_ns = 0;
         server_use(instance, cpu, now);
         server_review(instance, cpu, now);
         laxity_kick(instance, number);

@@ -145,8 +145,8 @@ MUTATIONS = [
     Mutation(
         "repeated-stays-before-equals",
         "server.h",
-        "        server_requeue(cpu, server_running(cpu));\n    cpu->cpu.is_repeated",
-        "        (void)vcpu;\n    cpu->cpu.is_repeated",
+        "        server_running(cpu)->place.order = cpu->next_order++;\n",
+        "        (void)vcpu;\n",
         "a tick that the embedder left out puts the running VCPU behind its equals, too",
         by="storm",
     ),
@@ -1012,7 +1012,7 @@ MUTATIONS = [
     Mutation(
         "quantum-remembered",
         "server.h",
-        "        cpu->rounded_from_ns = LAXITY_NEVER;\n",
+        "        cpu->rounded_ns = 0;\n",
         "",
         "a new quantum counts from now on",
     ),
