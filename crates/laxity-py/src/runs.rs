@@ -108,15 +108,20 @@ pub fn one(
     progress: Option<&Py<PyAny>>,
 ) -> PyResult<Outcome> {
     let watch = Watch::default();
+    let work = || match trace {
+        Some(path) => traced(host, seen, path, &watch),
+        None => untraced(host, seen, &watch),
+    };
+    // A thread takes long beside such a run, which is over before Python would hear of it.
+    if trace.is_none() && u128::from(laxity_sim::estimate(host).cpu_ns) < INTERVAL.as_nanos() {
+        return Ok(py.detach(work)?);
+    }
     watched(
         py,
         progress,
         || watch.now_ns.load(Ordering::Relaxed),
         || watch.cancelled.store(true, Ordering::Relaxed),
-        || match trace {
-            Some(path) => traced(host, seen, path, &watch),
-            None => untraced(host, seen, &watch),
-        },
+        work,
     )
 }
 
