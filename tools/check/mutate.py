@@ -148,7 +148,7 @@ MUTATIONS = [
         "        server_running(cpu)->place.order = cpu->next_order++;\n",
         "        (void)vcpu;\n",
         "a tick that the embedder left out puts the running VCPU behind its equals, too",
-        by="storm",
+        by="reference",
     ),
     Mutation(
         "stolen-time-used",
@@ -1041,9 +1041,8 @@ MUTATIONS = [
     Mutation(
         "heap-sink",
         "heap.h",
-        "        if (node->child[1] && heap_before(node->child[1], first))\n"
-        "            first = node->child[1];\n",
-        "",
+        "int side = right && heap_before(right, left);",
+        "int side = 0;",
         "the heap's first is the first",
         quick=True,
         by="C",
