@@ -7,7 +7,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 NOTHING = "-"
 """Where there is no value."""
@@ -31,6 +31,14 @@ def time(ns: int | None, *, digits: int = 3, up: bool = False) -> str:
     steps = -(-ns // step_ns) if up else round(ns / step_ns)
     text = f"{steps * step_ns / unit_ns:.{decimals}f}"
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {unit}"
+
+
+def cost(values: Mapping[str, int], more_ns: int = 0) -> str:
+    """A cost of a resolved host as a host file has it, with more of it at each quantile."""
+    of_all = {key.removesuffix("ns"): f'"{ns + more_ns} ns"' for key, ns in values.items()}
+    if "" in of_all:
+        return of_all[""]
+    return "{ " + ", ".join(f"{key[:-1]} = {text}" for key, text in of_all.items()) + " }"
 
 
 def rate(bit_s: int) -> str:

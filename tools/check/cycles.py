@@ -64,7 +64,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "shell",
             "tracefs",
         ),
-        ("substrates.names",),
+        ("substrates.kernel", "substrates.names"),
         (
             "_core",
             "additions",

@@ -33,7 +33,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "pages"))
 import fidelity
 
 if TYPE_CHECKING:
-    from laxity.resolved import Resolved
     from laxity.resolved_schema import Domain
 
     Records = np.ndarray[tuple[int], np.dtype[np.void]]
@@ -155,12 +154,6 @@ def fitted_ns(periods: list[list[float]]) -> np.ndarray[tuple[int], np.dtype[np.
     return costs_ns
 
 
-def decision_ns(host: Resolved) -> int:
-    """What is known of a decision and a switch of the hypervisor, at the median."""
-    costs = host.changed([f"host.costs={known.COSTS}"]).host["costs"]
-    return int(costs["schedule"]["median_ns"] + costs["context_switch"]["median_ns"])
-
-
 def main() -> None:
     """Prints what was found."""
     found = defaultdict(list)
@@ -181,7 +174,7 @@ def main() -> None:
                     found[policy] += busy_periods(
                         records, domain, number, ticks[number], gap_ns(records)
                     )
-                decisions_ns.append(decision_ns(host))
+                decisions_ns.append(known.decision_ns(host))
     everything = [period for of_policy in found.values() for period in of_policy]
     for policy, periods in [*found.items(), ("all", everything)]:
         costs_ns = dict(zip(COSTS, fitted_ns(periods), strict=True))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from laxity.errors import InputError
+from laxity.substrates.kernel import Kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -105,6 +106,27 @@ class Substrate(Protocol):
         """
         del keep, host
         return []
+
+    def machine(self, host: Resolved) -> list[str]:
+        """Returns overrides of a host: what is known of the machine, where the host leaves it out.
+
+        That is what scheduling costs, and how late timers are served.
+        """
+        del host
+        return []
+
+    def kernel(self, host: Resolved) -> Kernel:
+        """Returns what VCPUs of a host are known to take there beside their jobs."""
+        del host
+        return Kernel()
+
+    def period_ends_ns(self, keep: Path) -> Sequence[Sequence[int | None]]:
+        """Returns by domain and VCPU when a period of its budget ended, as far as a run told.
+
+        `keep` is the directory of that run. What told nothing has none.
+        """
+        del keep
+        return ()
 
     def run_many(
         self,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from laxity.progress import Progress, Say
     from laxity.resolved import Resolved
     from laxity.results.run import Run
+    from laxity.substrates.kernel import Kernel
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,18 @@ class Kvm(Substrate):
         from laxity.substrates.kvm import known
 
         return known.settled(host) if self.repeatable else []
+
+    def machine(self, host: Resolved) -> list[str]:
+        """See Substrate."""
+        from laxity.substrates.kvm import known
+
+        return known.machine(host) if self.repeatable else []
+
+    def kernel(self, host: Resolved) -> Kernel:
+        """See Substrate."""
+        from laxity.substrates.kvm import known
+
+        return known.kernel(host) if self.repeatable else super().kernel(host)
 
 
 SUBSTRATE = Kvm

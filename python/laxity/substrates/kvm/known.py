@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from laxity.policies import TABLE
+from laxity.substrates.kernel import Kernel
 
 if TYPE_CHECKING:
     from laxity.resolved import Resolved
@@ -64,12 +65,29 @@ def timers(host: Resolved) -> list[str]:
     return [f"host.time-slice={slice_ns} ns"]
 
 
-def job_ns(host: Resolved, cost_ns: int) -> int:
-    """Returns the CPU time of a job that has such a cost: interrupts come while it works."""
+def stolen(host: Resolved) -> float:
+    """Returns what interrupts of the host take for each nanosecond of a VCPU's work, ns."""
     ratio = INTERRUPT_NS / INTERRUPT_PERIOD_NS
     if TABLE[host.host["policy"]].uses("tick"):
         ratio += TICK_NS / host.host["settings"]["tick_ns"]
-    return round((1 + ratio) * cost_ns) + JOB_NS
+    return ratio
+
+
+def job_ns(host: Resolved, cost_ns: int) -> int:
+    """Returns the CPU time of a job that has such a cost: interrupts come while it works."""
+    return round((1 + stolen(host)) * cost_ns) + JOB_NS
+
+
+def kernel(host: Resolved) -> Kernel:
+    """Returns what VCPUs take beside jobs. Guests have no kernel that ticks, or wakes tasks."""
+    if not _is_ours(host):
+        return Kernel()
+    return Kernel(
+        arrival_ns=SWITCH_NS,
+        interrupt_ns=JOB_NS,
+        stolen=stolen(host),
+        timer_latency_ns=TIMER_LATENCY_NS,
+    )
 
 
 def jobs(host: Resolved) -> list[str]:
@@ -87,9 +105,14 @@ def jobs(host: Resolved) -> list[str]:
     ]
 
 
+def machine(host: Resolved) -> list[str]:
+    """Returns overrides for what is known of the machine and the file does not say."""
+    return [*costs(host), *timers(host)]
+
+
 def settled(host: Resolved) -> list[str]:
     """Returns overrides for a model: all that is known, beside what the file says of costs."""
-    return [*costs(host), *timers(host), *([] if host.gives("host.costs") else jobs(host))]
+    return [*machine(host), *([] if host.gives("host.costs") else jobs(host))]
 
 
 def _is_ours(host: Resolved) -> bool:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from laxity.progress import Progress, Say
     from laxity.resolved import Resolved
     from laxity.results.run import Run
+    from laxity.substrates.kernel import Kernel
     from laxity.substrates.xen.executors import Executor
 
 
@@ -149,9 +150,33 @@ class Xen(Substrate):
         from laxity.substrates.xen import boot, collect, known
 
         summary = keep / f"{boot.RUN}{collect.SUMMARY}"
-        if self.at != "emulator" or not self.repeatable:
+        if not self._is_known:
             return collect.settled(host.host, summary)
         return known.settled(host, summary)
+
+    def machine(self, host: Resolved) -> list[str]:
+        """See Substrate."""
+        from laxity.substrates.xen import known
+
+        return known.machine(host) if self._is_known else []
+
+    def kernel(self, host: Resolved) -> Kernel:
+        """See Substrate."""
+        from laxity.substrates.xen import known
+
+        return known.kernel(host) if self._is_known else super().kernel(host)
+
+    def period_ends_ns(self, keep: Path) -> Sequence[Sequence[int | None]]:
+        """See Substrate."""
+        from laxity.substrates.xen import boot, collect
+
+        summary = keep / f"{boot.RUN}{collect.SUMMARY}"
+        return collect.deadlines_ns(summary) if summary.is_file() else ()
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether it is the machine of which is known what kernels take."""
+        return self.at == "emulator" and self.repeatable
 
 
 SUBSTRATE = Xen

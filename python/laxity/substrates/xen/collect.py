@@ -144,6 +144,14 @@ def ticks(summary: Path) -> list[dict[str, int] | None]:
     return told["ticks"]
 
 
+def deadlines_ns(summary: Path) -> list[list[int | None]]:
+    """Returns the end of a period by domain and VCPU from the summary of a run; None for those of
+    which the scheduler told nothing.
+    """
+    told: RunSummary = json.loads(summary.read_text("utf-8"))
+    return told["deadlines_ns"]
+
+
 def _accounting_phase_ns(host: ResolvedHost, trace: Path) -> int | None:
     if not TABLE[host["policy"]].uses("accounting-phase"):
         return None

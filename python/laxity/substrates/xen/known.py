@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from laxity.policies import TABLE
+from laxity.substrates.kernel import Kernel
 from laxity.substrates.xen import collect
+from laxity.text import cost
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from laxity.resolved import Resolved
+    from laxity.resolved_schema import Costs
 
 COSTS = "xen-lab"
 """The profile of what scheduling costs there."""
@@ -33,8 +35,14 @@ TIMER_LATENCY_NS = 4_250
 SLICE_LATENCY_NS = 1_804
 """How late a time slice ends (tools/fit/timers.py)."""
 
+TICK_PERIOD_NS = 4_000_000
+"""The time between two ticks: HZ is 250."""
+
 MIN_DELTA_NS = 100_000
 """The least time ahead for which Linux on Xen sets a timer (TIMER_SLOP in arch/x86/xen/time.c)."""
+
+TICK = {"cost": INTERRUPT_NS, "min-delta": MIN_DELTA_NS, "wake": WAKE_NS}
+"""A guest's tick by the keys of a host file, ns, but for when it comes."""
 
 
 def costs(host: Resolved) -> list[str]:
@@ -44,11 +52,31 @@ def costs(host: Resolved) -> list[str]:
     """
     if host.gives("host.costs"):
         return []
-    of_xen = host.changed([f"host.costs={COSTS}"]).host["costs"]
-    switch = _written(of_xen["context_switch"], ARRIVAL_NS)
-    return [
-        f"host.costs={{ schedule = {_written(of_xen['schedule'])}, context-switch = {switch} }}"
-    ]
+    of_xen = _of_xen(host)
+    schedule, switch = cost(of_xen["schedule"]), cost(of_xen["context_switch"], ARRIVAL_NS)
+    return [f"host.costs={{ schedule = {schedule}, context-switch = {switch} }}"]
+
+
+def _of_xen(host: Resolved) -> Costs:
+    """What decisions and switches cost Xen, without guests."""
+    return host.changed([f"host.costs={COSTS}"]).host["costs"]
+
+
+def decision_ns(host: Resolved) -> int:
+    """Returns what a decision and a switch of the hypervisor take together, at the median."""
+    of_xen = _of_xen(host)
+    return of_xen["schedule"]["median_ns"] + of_xen["context_switch"]["median_ns"]
+
+
+def kernel(host: Resolved) -> Kernel:
+    """Returns what VCPUs take beside jobs. Traces of the lab do not tell decisions."""
+    return Kernel(
+        arrival_ns=decision_ns(host) + ARRIVAL_NS,
+        interrupt_ns=INTERRUPT_NS,
+        wake_ns=WAKE_NS,
+        tick={"period": TICK_PERIOD_NS, **TICK},
+        timer_latency_ns=TIMER_LATENCY_NS,
+    )
 
 
 def timers(host: Resolved) -> list[str]:
@@ -65,17 +93,11 @@ def timers(host: Resolved) -> list[str]:
     return [f"host.time-slice={slice_ns} ns"]
 
 
-def _written(cost: Mapping[str, int], more_ns: int = 0) -> str:
-    """A cost as a host file has it, with more of it at each quantile."""
-    quantiles = ((key.removesuffix("_ns"), ns + more_ns) for key, ns in cost.items())
-    return "{ " + ", ".join(f'{key} = "{ns} ns"' for key, ns in quantiles) + " }"
+def machine(host: Resolved) -> list[str]:
+    """Returns overrides for what is known of the machine and the file does not say."""
+    return [*costs(host), *timers(host)]
 
 
 def settled(host: Resolved, summary: Path) -> list[str]:
     """Returns overrides for a model: what is known of the lab, and what a run there settled."""
-    tick = {"cost": INTERRUPT_NS, "min-delta": MIN_DELTA_NS, "wake": WAKE_NS}
-    return [
-        *costs(host),
-        *timers(host),
-        *collect.settled(host.host, summary, tick),
-    ]
+    return [*machine(host), *collect.settled(host.host, summary, TICK)]
