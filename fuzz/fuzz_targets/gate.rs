@@ -29,7 +29,10 @@ fuzz_target!(|data: &[u8]| {
         if let Some(sender) = frame.get(6..12) {
             let sender = sender.try_into().unwrap();
             if let Some(address) = claimed_address(frame, sender) {
-                assert_eq!(claimed_address(&announcement(address, sender), sender), Some(address));
+                assert_eq!(
+                    claimed_address(&announcement(address, sender), sender),
+                    Some(address)
+                );
             }
         }
     }

@@ -46,7 +46,10 @@ fuzz_target!(|data: &[u8]| {
     let is_given = text.contains("laxity_fuzzed");
     assert_eq!(is_given, text.starts_with("HTTP/1.1 200 "), "{text}");
     if is_given {
-        let line = data.split(|&octet| octet == b'\n').next().unwrap_or_default();
+        let line = data
+            .split(|&octet| octet == b'\n')
+            .next()
+            .unwrap_or_default();
         let question = String::from_utf8_lossy(line);
         let words: Vec<_> = question.split_whitespace().take(2).collect();
         assert_eq!(words, ["GET", "/metrics"]);

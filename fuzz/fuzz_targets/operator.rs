@@ -26,6 +26,9 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(orders.get(), u32::from(is_order));
     let text = serde_json::to_string(&answer).expect("answers are JSON");
     assert!(!text.contains('\n'), "{text}");
-    assert_eq!(serde_json::from_str::<Answer>(&text).expect("it was written here"), answer);
+    assert_eq!(
+        serde_json::from_str::<Answer>(&text).expect("it was written here"),
+        answer
+    );
     let _ = serde_json::from_str::<Answer>(line);
 });

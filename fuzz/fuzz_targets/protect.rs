@@ -130,6 +130,9 @@ impl Side {
                 _ => {}
             }
         }
-        assert!(self.node.wake_ns() > self.now_ns, "it wants to look at the clock without end");
+        assert!(
+            self.node.wake_ns() > self.now_ns,
+            "it wants to look at the clock without end"
+        );
     }
 }

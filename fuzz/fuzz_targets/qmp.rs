@@ -23,7 +23,9 @@ fuzz_target!(|data: &[u8]| {
     if first % 2 == 0 {
         theirs.write_all(GREETING).expect("it fits");
     }
-    theirs.write_all(&rest[..rest.len().min(BYTES_MAX)]).expect("it fits");
+    theirs
+        .write_all(&rest[..rest.len().min(BYTES_MAX)])
+        .expect("it fits");
     theirs.shutdown(Shutdown::Write).expect("it is open");
     let Ok(mut qemu) = Qmp::greet(ours, Duration::from_secs(60)) else {
         return;

@@ -8,7 +8,13 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let is_there = |path: &Path| !path.to_string_lossy().contains('x');
-    match site::load(data, "site.toml", Path::new("/etc"), Path::new("/"), &is_there) {
+    match site::load(
+        data,
+        "site.toml",
+        Path::new("/etc"),
+        Path::new("/"),
+        &is_there,
+    ) {
         Ok(site) => {
             for vm in &site.vms {
                 assert!(vm.settings.check().is_ok());

@@ -6,11 +6,11 @@
 #![no_main]
 
 use laxity_kvmtrace::Recording;
-use laxity_observe::{completions_ns, observe};
+use laxity_observe::{Kernel, completions_ns, observe};
 use laxity_replay::{Vcpus, with_deliveries};
 use laxity_trace::{
-    CallsMetadata, DomainMetadata, Kind, Metadata, Reader, Record, Sink, TraceError, Writer, levels,
-    needs, perfetto, text, timeline,
+    CallsMetadata, DomainMetadata, Kind, Metadata, Reader, Record, Sink, TraceError, Writer,
+    levels, needs, perfetto, text, timeline,
 };
 use libfuzzer_sys::fuzz_target;
 use std::io;
@@ -19,6 +19,15 @@ use std::io;
 const CPUS_MAX: u32 = 64;
 /// A packet that waits for longer is late.
 const DELAY_NS: i64 = 1000;
+
+/// A kernel of which all is known.
+const KNOWN: Kernel = Kernel {
+    arrival_ns: 10_000,
+    interrupt_ns: 10_000,
+    wake_ns: 10_000,
+    tick_ns: Some(4_000_000),
+    stolen: 0.01,
+};
 
 fuzz_target!(|data: &[u8]| {
     let recording = match Recording::open(data) {
@@ -47,7 +56,11 @@ fuzz_target!(|data: &[u8]| {
         seed: 0,
         duration_ns: survey.to_ns.saturating_sub(survey.from_ns),
         cpus: survey.cpus,
-        domains: ["one", "two", "(beside)"].into_iter().zip(&threads).map(domain).collect(),
+        domains: ["one", "two", "(beside)"]
+            .into_iter()
+            .zip(&threads)
+            .map(domain)
+            .collect(),
         calls: Some(CallsMetadata {
             delay_ns: DELAY_NS,
             answer_waits_ns: Vec::new(),
@@ -65,10 +78,13 @@ fuzz_target!(|data: &[u8]| {
         Ok(late) => late,
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
-    assert!(late.iter().all(|each| each.end_ns - each.since_ns() > DELAY_NS && each.domain < 2));
+    assert!(
+        late.iter()
+            .all(|each| each.end_ns - each.since_ns() > DELAY_NS && each.domain < 2)
+    );
     let vcpus = Vcpus::new(&metadata).expect("the metadata is valid");
-    let records = with_deliveries(&vcpus, metadata.duration_ns, records, &late)
-        .expect("they are of the run");
+    let records =
+        with_deliveries(&vcpus, metadata.duration_ns, records, &late).expect("they are of the run");
     let ends = records.iter().filter(|record| record.kind == Kind::Packet);
     assert_eq!(ends.count(), late.len());
     let busy_ns: i64 = summary.cpu_ns.iter().flatten().sum();
@@ -88,13 +104,18 @@ fuzz_target!(|data: &[u8]| {
     if metadata.duration_ns > 0 {
         let seen = timeline(reader(), 0, metadata.duration_ns).expect("the trace is right");
         let ran = seen.occupancy.iter();
-        assert_eq!(ran.map(|ran| ran.end_ns - ran.start_ns).sum::<i64>(), busy_ns);
+        assert_eq!(
+            ran.map(|ran| ran.end_ns - ran.start_ns).sum::<i64>(),
+            busy_ns
+        );
     }
     let needed = needs(reader()).expect("the trace is right");
     assert!(needed.needed_decisions <= needed.decisions);
 
-    let seen = observe(&metadata, &records);
-    let worked_ns = seen.domains.iter().flat_map(|domain| &domain.vcpus);
-    assert!(worked_ns.map(|vcpu| vcpu.work_ns).sum::<i64>() <= busy_ns);
+    for kernel in [Kernel::default(), KNOWN] {
+        let seen = observe(&metadata, &records, &kernel);
+        let worked_ns = seen.domains.iter().flat_map(|domain| &domain.vcpus);
+        assert!(worked_ns.map(|vcpu| vcpu.work_ns).sum::<i64>() <= busy_ns);
+    }
     completions_ns(&metadata, &records);
 });

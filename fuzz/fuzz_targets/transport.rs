@@ -16,11 +16,13 @@ use libfuzzer_sys::fuzz_target;
 const HOSTS: [&str; 2] = ["north", "south"];
 
 static KEYS: LazyLock<[Keys; 2]> = LazyLock::new(|| {
-    let directory = std::env::temp_dir().join(format!("laxity-fuzz-transport-{}", std::process::id()));
+    let directory =
+        std::env::temp_dir().join(format!("laxity-fuzz-transport-{}", std::process::id()));
     let owners = HOSTS.map(|host| (host.to_string(), vec![host.to_string()]));
     std::fs::create_dir(&directory).expect("it is new");
     authority::make(&directory, &owners).expect("keys can be made");
-    let keys = HOSTS.map(|host| Keys::load(&directory, host, &directory).expect("they were just made"));
+    let keys =
+        HOSTS.map(|host| Keys::load(&directory, host, &directory).expect("they were just made"));
     let _ = std::fs::remove_dir_all(&directory);
     keys
 });
@@ -44,12 +46,15 @@ fn soon() -> Instant {
 
 fn stranger(octets: &[u8]) {
     let listener = listener();
-    let mut client = TcpStream::connect(listener.local_addr().expect("it listens")).expect("it listens");
+    let mut client =
+        TcpStream::connect(listener.local_addr().expect("it listens")).expect("it listens");
     let (server, _) = listener.accept().expect("a client has come");
     client.write_all(octets).expect("it fits");
     client.shutdown(Shutdown::Write).expect("it is open");
     let hosts = HOSTS.map(String::from);
-    let link = accept(&KEYS[0], server, soon(), &hosts, |_, _| Ok(Preamble::default()));
+    let link = accept(&KEYS[0], server, soon(), &hosts, |_, _| {
+        Ok(Preamble::default())
+    });
     assert!(link.is_err(), "a stranger has passed the handshake");
 }
 
@@ -89,6 +94,9 @@ fn host(frames: &[u8]) {
 fn preamble(text: &[u8]) {
     if let Ok(preamble) = serde_json::from_slice::<Preamble>(text) {
         let again = serde_json::to_vec(&preamble).expect("it is text");
-        assert_eq!(serde_json::from_slice::<Preamble>(&again).expect("it was written here"), preamble);
+        assert_eq!(
+            serde_json::from_slice::<Preamble>(&again).expect("it was written here"),
+            preamble
+        );
     }
 }

@@ -54,6 +54,8 @@ class Recognized(TypedDict):
     wake_ns: int
     """What the guest's kernel takes each time that the VCPU wakes, beside what a job takes; 0 where
     the busy periods do not tell it, so that it is part of the costs."""
+    tick_offset_ns: int | None
+    """The first tick of the guest's kernel, where its ticks are known and it wakes for them."""
 
 
 class NothingLoad(TypedDict):

@@ -17,9 +17,15 @@ import pytest
 from attempts import first_unspoiled, require
 from conftest import EXAMPLES, HOST, UNSHARE, can_trace
 from laxity import Host, _core, tracefile, tracefs
+from laxity.directory import Manifest
 from laxity.observe import here, threads
-from laxity.observe.observed import NO_SOCKETS, NO_WORKERS, NOT_SEEN
+from laxity.observe.known import Configuration
+from laxity.observe.observed import NO_SOCKETS, NO_WORKERS, NOT_SEEN, observe_trace
 from laxity.results.run import Run
+from laxity.substrates import of
+from laxity.substrates.kernel import Kernel
+from laxity.substrates.xen.boot import RUN
+from laxity.substrates.xen.collect import SUMMARY
 from laxity.tracefs import MAGIC, TRACING
 
 if TYPE_CHECKING:
@@ -123,6 +129,92 @@ def test_a_bare_trace_tells_when_credits_come(laxity: Laxity, tmp_path: Path) ->
     laxity("observe", trace, "-o", seen)
     settings = Host.load(seen / "host.toml").resolved()["settings"]
     assert settings["accounting_phase_ns"] == 12_345_678
+
+
+@pytest.mark.parametrize(
+    ("came", "latency_ns", "phase_ns"),
+    [
+        ("7 us", 2_000, 7_000),
+        # The other domain's job arrives 5 us later, which is nearer than the job 7 us earlier.
+        ("7 us", 4_000, 0),
+        ("29.997 ms", 2_000, 0),
+    ],
+)
+def test_credits_that_come_as_late_as_timers_come_with_a_job(
+    tmp_path: Path, came: str, latency_ns: int, phase_ns: int
+) -> None:
+    trace = tmp_path / "a.laxtrace"
+    late = b'[{ name = "work", cost = "2 ms", period = "30 ms", offset = "12 us" }]'
+    text = SHARING.replace(b'workload = { kind = "cpu-bound" }', b"tasks = " + late)
+    host = Host(text, "host.toml").resolve([f"host.accounting-phase={came}"])
+    of("sim").run(host, trace=trace, say=lambda _: None)
+    known = Configuration({"credit": "known"}, kernel=Kernel(timer_latency_ns=latency_ns))
+    found = observe_trace(trace, tmp_path / "seen.laxtrace", known, "a").host.resolve()
+    assert found.host["settings"]["accounting_phase_ns"] == phase_ns
+
+
+TICKING = b"""
+duration = "2 s"
+host = { cpus = 1, policy = "credit" }
+[[domain]]
+name = "one"
+tasks = [{ name = "work", cost = "900 us", period = "20 ms" }]
+tick = { period = "4 ms", cost = "10 us", offset = "1.25 ms", wake = "30 us" }
+"""
+
+
+def test_what_kernels_are_known_to_take_is_in_no_cost_but_in_ticks(tmp_path: Path) -> None:
+    trace = tmp_path / "a.laxtrace"
+    host = Host(TICKING, "host.toml").resolve([])
+    of("sim").run(host, trace=trace, say=lambda _: None)
+    tick = {"period": 4 * MS, "cost": 10_000, "wake": 30_000}
+    known = Configuration(
+        {"credit": "known"}, kernel=Kernel(interrupt_ns=10_000, wake_ns=30_000, tick=tick)
+    )
+    (found,) = observe_trace(trace, tmp_path / "b.laxtrace", known, "a").host.resolved()["domains"]
+    (expected,) = host.host["domains"]
+    assert found["tick"] == expected["tick"]
+    (task,) = found["tasks"]
+    assert task["cost_ns"] == pytest.approx(900_000, abs=100)
+    assert task["period_ns"] == 20 * MS
+
+
+@pytest.mark.parametrize("mode", ["repeatable", "live"])
+@pytest.mark.parametrize(
+    ("on", "policy", "settings"), [("xen", "rtds", set()), ("kvm", "credit", {"time_slice_ns"})]
+)
+def test_a_run_of_a_lab_is_observed_with_what_is_known_of_it(
+    laxity: Laxity, tmp_path: Path, on: str, policy: str, settings: set[str], mode: str
+) -> None:
+    """A simulated run stands for one of the lab."""
+    text = TICKING.replace(b"\ntick =", b'\nbudget = "5 ms"\nperiod = "10 ms"\ntick =')
+    host = Host(text, "host.toml").resolve([f"host.policy={policy}"])
+    ran = of("sim").run(host, trace=tmp_path / "a.laxtrace", say=lambda _: None)
+    out = ran.save(tmp_path / "out")
+    options = ("--on", on, "--mode", mode)
+    Manifest("run", "host.toml", (f"host.policy={policy}",), options).save(out)
+    (out / on).mkdir()
+    summary = {"deadlines_ns": [[23 * MS]]}
+    (out / on / f"{RUN}{SUMMARY}").write_text(json.dumps(summary), "utf-8")
+    laxity("observe", out, "-o", tmp_path / "seen", code=0)
+    found = Host.load(tmp_path / "seen" / "host.toml").resolved()
+
+    is_known = mode == "repeatable"
+    given = host.changed(of(on).machine(host)).host if is_known else host.host
+    for key in ("costs", "timer_latency_ns", "settings"):
+        assert found[key] == given[key]
+    changed = {name for name, ns in given["settings"].items() if host.host["settings"][name] != ns}
+    assert changed == (settings if is_known else set())
+    assert (found["costs"] != host.host["costs"]) == is_known
+    (domain,) = found["domains"]
+    assert domain["parameters"]["phase_ns"] == (3 * MS if on == "xen" else 0)
+    assert (domain["tick"] is not None) == (is_known and on == "xen")
+    if is_known:
+        kernel = of(on).kernel(host)
+        own_ns = kernel.arrival_ns + kernel.interrupt_ns + kernel.wake_ns
+        taken_ns = 900_000 + 10_000 + 30_000
+        largest = max(task["cost_ns"] for task in domain["tasks"])
+        assert largest == pytest.approx((taken_ns - own_ns) / (1 + kernel.stolen), abs=12_000)
 
 
 def test_the_host_file_says_what_a_kernel_takes_at_a_wake(laxity: Laxity, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from laxity import Host
 from laxity.lab import image
 from laxity.observe import live, xen
+from laxity.observe.known import Configuration, Known, with_phases
 from laxity.shell import Shell
 from laxity.substrates.xen import told
 from laxity.substrates.xen.watch import DURATION_S_MAX, watch
@@ -311,6 +312,20 @@ def test_each_scheduler_is_told(
     assert {name: each.value for name, each in media.items()} == of_media
     assert known.policy_name == {"(null)": "deferrable"}.get(scheduler, scheduler)
     assert known.affinity == {"media-server": (1,)}
+
+
+@pytest.mark.parametrize(("policy", "phase_ns"), [("rtds", 3 * MS), ("deferrable", None)])
+def test_periods_begin_when_the_buffers_tell_of_deadlines(
+    policy: str, phase_ns: int | None
+) -> None:
+    period = {"period": Known(20 * MS, "xl")}
+    known = Configuration({policy: "xl"}, domains={"one": period, "untold": period})
+    known = with_phases(known, ("one", "untold", "dom0"), [[43 * MS, 50 * MS], [None], [MS]])
+    phase = known.domains["one"].get("phase")
+    assert (phase and phase.value) == phase_ns
+    assert known.domains["untold"] == period
+    assert "dom0" not in known.domains
+    assert with_phases(known, ("one", "untold"), ()) == known
 
 
 def test_what_cannot_be_observed_is_refused(state: Path, laxity: Laxity, tmp_path: Path) -> None:

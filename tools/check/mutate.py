@@ -2506,9 +2506,25 @@ MUTATIONS += [
     Mutation(
         "observe-ticks-are-tasks",
         "recognize.rs",
-        "[0.01, 0.03, 0.1, 0.2]",
-        "[0.01; 4]",
+        "[0.001, 0.01, 0.03, 0.1, 0.2]",
+        "[0.001, 0.01, 0.01, 0.01, 0.01]",
         "a kernel's ticks are told from tasks that take little more",
+        directory=OBSERVE,
+    ),
+    Mutation(
+        "observe-small-tasks-are-a-kernels",
+        "recognize.rs",
+        "[0.001, 0.01, 0.03, 0.1, 0.2]",
+        "[0.01, 0.01, 0.03, 0.1, 0.2]",
+        "small tasks beside large ones are told from a kernel's own work",
+        directory=OBSERVE,
+    ),
+    Mutation(
+        "observe-late-ticks-add-up",
+        "kernel.rs",
+        "i64::from(is_due) + ticks(",
+        "off_ns.map_or(1, |off_ns| ticks(off_ns, from_ns)) + ticks(",
+        "ticks for which a VCPU waits come by one interrupt",
         directory=OBSERVE,
     ),
     Mutation(

@@ -11,6 +11,8 @@ pub struct Busy {
     pub end_ns: i64,
     /// The time that the VCPU ran between them, decisions and context switches not counted.
     pub work_ns: i64,
+    /// How often the VCPU got a CPU between them.
+    pub runs: u32,
     /// The trace has both the wake and the block.
     pub is_whole: bool,
 }
@@ -104,12 +106,16 @@ pub fn seen(metadata: &Metadata, records: &[Record]) -> Vec<Vec<Seen>> {
                 },
                 end_ns: metadata.duration_ns.max(now_ns),
                 work_ns: 0,
+                runs: 0,
                 // What is runnable at the start woke at an unknown time before.
                 is_whole: record.kind == Kind::Wake && now_ns > 0,
             });
         }
         match record.kind {
             Kind::Run => {
+                if let Some(busy) = of_vcpu.busy.last_mut() {
+                    busy.runs += 1;
+                }
                 state.cpu = record.cpu;
                 let (running, decided_ns) = &mut cpus[usize::from(record.cpu)];
                 *running = Some(place);

@@ -40,6 +40,9 @@ pub fn join(busy: &[Busy], tasks: &mut Vec<Task>, trifle: f64) -> bool {
                 }),
                 arrivals: of(|task| task.arrivals),
                 wakes: of(|task| task.wakes),
+                told_ns: (places.iter().map(|&place| tasks[place].told_ns))
+                    .max()
+                    .unwrap_or(0),
                 jitter_ns: places
                     .iter()
                     .map(|&place| tasks[place].jitter_ns)

@@ -11,8 +11,10 @@
 mod busy;
 mod candidates;
 mod costs;
+mod instants;
 mod jobs;
 mod join;
+mod kernel;
 mod model;
 mod observe;
 mod recognize;
@@ -22,6 +24,7 @@ mod task;
 pub use busy::{Busy, Seen, seen};
 pub use costs::Costs;
 pub use jobs::{completions_ns, with_jobs};
+pub use kernel::Kernel;
 pub use observe::{Domain, Load, Observation, Vcpu, observe};
 pub use recognize::{Recognized, recognize};
 pub use task::Task;

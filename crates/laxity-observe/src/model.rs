@@ -22,12 +22,13 @@ pub struct Work {
     pub of: Vec<f64>,
     /// How much each counts: the more it is, the more it varies, with ticks and with how long jobs take.
     weights: Vec<f64>,
-    /// Each whole busy period has one wake.
+    /// Each whole busy period has one wake, if its cost is to be found.
     wakes: Column,
 }
 
 impl Work {
-    pub fn new(busy: &[Busy]) -> Work {
+    /// Wakes have no column if what they cost is known, and no part of the work.
+    pub fn new(busy: &[Busy], is_known: bool) -> Work {
         let known = |busy: &Busy| {
             if busy.is_whole {
                 busy.work_ns as f64
@@ -38,7 +39,9 @@ impl Work {
         let of: Vec<f64> = busy.iter().map(known).collect();
         let usual_ns = usual_ns(busy);
         let weight = |of: &f64| (usual_ns / of.max(LIGHT * usual_ns)).powi(2);
-        let whole = (0..).zip(busy).filter(|(_, busy)| busy.is_whole);
+        let whole = (0..)
+            .zip(busy)
+            .filter(|(_, busy)| busy.is_whole && !is_known);
         Work {
             weights: of.iter().map(weight).collect(),
             wakes: whole.map(|(row, _)| (row, 1)).collect(),
@@ -70,7 +73,7 @@ impl<'a> Model<'a> {
     pub fn costs(&self, used: &[usize]) -> Vec<f64> {
         let wake = self.columns.len() - 1;
         let fit = self.sums.fit(&[used, &[wake]].concat());
-        let free = self.work.wakes.len().saturating_sub(used.len() + 1).max(1) as f64;
+        let free = self.work.of.len().saturating_sub(used.len() + 1).max(1) as f64;
         let error_ns = (self.squares(&fit.found) / free / fit.last_weight).sqrt();
         let most_ns = LEAST_WORK * uncontradicted(&self.work.wakes, &self.work.of);
         if fit.found[wake] > CERTAIN * error_ns && fit.found[wake] <= most_ns {

@@ -2,6 +2,8 @@
 
 use crate::busy::{Seen, seen};
 use crate::costs::{Costs, costs};
+use crate::instants::align;
+use crate::kernel::Kernel;
 use crate::recognize::{Recognized, recognize};
 use laxity_trace::{Metadata, Record};
 use schemars::JsonSchema;
@@ -41,6 +43,15 @@ pub struct Vcpu {
     pub cpus: Vec<u16>,
 }
 
+impl Vcpu {
+    fn recognized(&mut self) -> Option<&mut Recognized> {
+        match &mut self.load {
+            Load::Tasks(found) => Some(found),
+            _ => None,
+        }
+    }
+}
+
 /// What is known of a domain.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Domain {
@@ -62,19 +73,25 @@ pub struct Observation {
 }
 
 /// Finds out what the domains of a trace do, but for programs that ran beside a host's. The tasks of `metadata` and the
-/// records of jobs are not looked at.
-pub fn observe(metadata: &Metadata, records: &[Record]) -> Observation {
+/// records of jobs are not looked at. `kernel` is what is known of the guests' kernels.
+pub fn observe(metadata: &Metadata, records: &[Record], kernel: &Kernel) -> Observation {
     let vcpus = seen(metadata, records);
-    let domains = (metadata.domains.iter().zip(vcpus))
+    let mut domains: Vec<Domain> = (metadata.domains.iter().zip(vcpus))
         .filter(|(domain, _)| !domain.is_beside())
         .map(|(domain, vcpus)| Domain {
             name: domain.name.clone(),
             vcpus: vcpus
                 .into_iter()
-                .map(|seen| vcpu(seen, metadata.duration_ns))
+                .map(|seen| vcpu(seen, metadata.duration_ns, kernel))
                 .collect(),
         })
         .collect();
+    align(
+        (domains.iter_mut().flat_map(|domain| &mut domain.vcpus))
+            .filter_map(Vcpu::recognized)
+            .flat_map(|found| &mut found.tasks)
+            .collect(),
+    );
     Observation {
         duration_ns: metadata.duration_ns,
         costs: costs(records),
@@ -82,16 +99,18 @@ pub fn observe(metadata: &Metadata, records: &[Record]) -> Observation {
     }
 }
 
-fn vcpu(seen: Seen, end_ns: i64) -> Vcpu {
+fn vcpu(seen: Seen, end_ns: i64, kernel: &Kernel) -> Vcpu {
     let work_ns = seen.work_ns();
+    let tick_offset_ns = kernel.tick_offset_ns(&seen.busy);
+    let of_jobs = kernel.without(&seen, tick_offset_ns);
     let load = if work_ns == 0 {
         Load::Nothing
     } else if seen.busy.len() <= SLEEPLESS_BUSY
         && seen.busy.iter().all(|busy| busy.end_ns >= end_ns)
     {
         Load::Endless
-    } else if let Some(found) = recognize(&seen.busy, end_ns) {
-        Load::Tasks(found)
+    } else if let Some(found) = recognize(&of_jobs, end_ns, kernel.least_ns()) {
+        Load::Tasks(kernel.apart(found, tick_offset_ns))
     } else {
         let count = seen.busy.len().max(1) as i64;
         let slept_ns = end_ns

@@ -15,7 +15,8 @@
 //! nearly nothing which the others do not is dropped.
 //!
 //! How much work is hardly any, and how exact wakes are, is tried: of [`TRIFLES`] and [`TOLERANCES_NS`] those are taken
-//! with which the fewest tasks explain the most ([`Recognized::price`]).
+//! with which the fewest tasks explain the most ([`Recognized::price`]). Then the period of one of the tasks after the
+//! other is left out, as long as what remains has a better explanation.
 //!
 //! Two sets of tasks that make the same busy periods cannot be told apart. Jobs that always arrive at the same time are
 //! one task. Tasks of one period that are evenly spaced in it are one of a part of the period, and what some of them
@@ -34,7 +35,12 @@ use serde::Serialize;
 const TOLERANCES_NS: [i64; 5] = [500, 5_000, 20_000, 100_000, 500_000];
 /// The parts of the usual work of a busy period that may be a trifle: a simulator's, and those of kernels beside tasks
 /// that are smaller and smaller.
-const TRIFLES: [f64; 4] = [0.01, 0.03, 0.1, 0.2];
+const TRIFLES: [f64; 5] = [0.001, 0.01, 0.03, 0.1, 0.2];
+/// The part of the usual work of a busy period that some jobs of a task cost more than others, at least, where that is
+/// a task.
+const MORE: f64 = 0.01;
+/// The part of a period by which periods of one task differ, as different wakes tell them.
+const SAME_PERIOD: f64 = 1e-3;
 /// Tasks of one VCPU.
 const TASKS_MAX: usize = 24;
 /// The part of the wakes that tasks explain at least.
@@ -70,6 +76,8 @@ pub struct Recognized {
     /// What the guest's kernel takes each time that the VCPU wakes, beside what a job takes; 0 where the busy periods
     /// do not tell it, so that it is part of the costs.
     pub wake_ns: i64,
+    /// The first tick of the guest's kernel, where its ticks are known and it wakes for them.
+    pub tick_offset_ns: Option<i64>,
 }
 
 impl Recognized {
@@ -91,14 +99,17 @@ impl Recognized {
 }
 
 /// Finds periodic tasks in the busy periods of a VCPU, which are in order, up to `end_ns`. `None` if no tasks explain
-/// them: the VCPU never sleeps, or what it does is not periodic.
-pub fn recognize(busy: &[Busy], end_ns: i64) -> Option<Recognized> {
+/// them: the VCPU never sleeps, or what it does is not periodic. `least_ns` is the least work of a
+/// busy period that has a job, where it is known what kernels take: nothing else of that is in busy periods then, and
+/// nothing of it is fitted.
+pub fn recognize(busy: &[Busy], end_ns: i64, least_ns: Option<f64>) -> Option<Recognized> {
     let usual_ns = usual_ns(busy);
-    let mut best: Option<Recognized> = None;
+    let work = Work::new(busy, least_ns.is_some());
+    let mut best: Option<Explanation> = None;
     let mut known_wakes = usize::MAX;
     let mut pools: Vec<Vec<Candidate>> = Vec::new();
     for part in TRIFLES {
-        let trifle = part * usual_ns;
+        let trifle = (part * usual_ns).max(least_ns.unwrap_or(0.0));
         let is_wake = |busy: &&Busy| busy.work_ns as f64 > trifle;
         // The same wakes have the same candidates.
         let wakes = busy.iter().filter(is_wake).count();
@@ -109,31 +120,74 @@ pub fn recognize(busy: &[Busy], end_ns: i64) -> Option<Recognized> {
             if place == pools.len() {
                 pools.push(candidates(busy, end_ns, tolerance_ns, trifle));
             }
-            let (hit, found) = explain(busy, pools[place].clone(), trifle, TRIFLES[0] * usual_ns);
-            let is_cheaper = |best: &Recognized| found.price() + COARSER < best.price();
-            if hit >= HIT_MIN
-                && found.explained >= EXPLAINED_MIN
-                && found.rest <= REST_MAX
-                && !found.tasks.is_empty()
-                && best.as_ref().is_none_or(is_cheaper)
-            {
-                best = Some(found);
+            let of_trifles = (trifle, MORE * usual_ns);
+            let explanation = explain(busy, &work, pools[place].clone(), of_trifles);
+            if explanation.is_better_than(best.as_ref()) {
+                best = Some(explanation);
             }
-            if best.as_ref().is_some_and(Recognized::is_whole) {
-                return best;
+            if (best.as_ref()).is_some_and(|best| best.found.is_whole()) {
+                return best.map(|best| best.found);
             }
         }
     }
-    best
+    let mut best = best?;
+    while let Some(better) = without_one(busy, &work, &best, MORE * usual_ns) {
+        best = better;
+    }
+    Some(best.found)
+}
+
+/// A better explanation without the candidates of the period of one that an explanation uses: where a VCPU is mostly
+/// awake, it may be busy whenever a task would arrive that is not there.
+fn without_one(busy: &[Busy], work: &Work, best: &Explanation, least: f64) -> Option<Explanation> {
+    best.used_ns.iter().find_map(|used_ns| {
+        let is_other =
+            |candidate: &&Candidate| (candidate.period_ns - used_ns).abs() > SAME_PERIOD * used_ns;
+        let pool = best.pool.iter().filter(is_other).cloned().collect();
+        let explanation = explain(busy, work, pool, (best.trifle, least));
+        explanation
+            .is_better_than(Some(best))
+            .then_some(explanation)
+    })
+}
+
+/// Tasks that may explain the busy periods, and what they were found among.
+struct Explanation {
+    found: Recognized,
+    /// The part of the wakes that come with an arrival.
+    hit: f64,
+    /// The periods of the candidates that are tasks.
+    used_ns: Vec<f64>,
+    pool: Vec<Candidate>,
+    trifle: f64,
+}
+
+impl Explanation {
+    /// Whether it explains enough, and is cheaper than another, or as cheap with arrivals at more of the wakes.
+    fn is_better_than(&self, other: Option<&Explanation>) -> bool {
+        let found = &self.found;
+        self.hit >= HIT_MIN
+            && found.explained >= EXPLAINED_MIN
+            && found.rest <= REST_MAX
+            && !found.tasks.is_empty()
+            && other.is_none_or(|other| {
+                let (price, of_other) = (found.price(), other.found.price());
+                price + COARSER < of_other || price <= of_other && self.hit > other.hit
+            })
+    }
 }
 
 /// A candidate with its column: the whole busy periods in which its jobs arrive, and how many.
 type Taken = (Candidate, Column);
 
-/// Tasks, and the part of the wakes that come with an arrival. Busy periods with no more work than `trifle` ns are a
+/// Tasks among candidates. Busy periods with no more work than `trifle` ns are a
 /// kernel's own; what jobs of one task cost more than others is a task if it is more than `least` ns.
-fn explain(busy: &[Busy], mut pool: Vec<Candidate>, trifle: f64, least: f64) -> (f64, Recognized) {
-    let work = Work::new(busy);
+fn explain(
+    busy: &[Busy],
+    work: &Work,
+    mut pool: Vec<Candidate>,
+    (trifle, least): (f64, f64),
+) -> Explanation {
     let all_work: f64 = work.of.iter().sum();
     let is_wake: Vec<bool> = work.of.iter().map(|&work| work > trifle).collect();
     let wakes = is_wake.iter().filter(|&&is_wake| is_wake).count().max(1);
@@ -143,16 +197,16 @@ fn explain(busy: &[Busy], mut pool: Vec<Candidate>, trifle: f64, least: f64) -> 
     });
     let mut taken: Vec<Taken> = Vec::new();
     let mut left = work.of.clone();
-    for candidate in pool {
-        let column = column(busy, &candidate);
+    for candidate in &pool {
+        let column = column(busy, candidate);
         let cost = uncontradicted(&column, &left);
         if cost < trifle || taken.len() == TASKS_MAX {
             continue;
         }
         take(&mut left, &column, cost);
-        taken.push((candidate, column));
+        taken.push((candidate.clone(), column));
     }
-    let model = Model::new(taken.iter().map(|(_, column)| column), &work);
+    let model = Model::new(taken.iter().map(|(_, column)| column), work);
     let unexplained = |used: &[usize]| {
         let open = model.without_jobs(&is_wake, used);
         open.into_iter().filter(|&open| open).count()
@@ -190,9 +244,7 @@ fn explain(busy: &[Busy], mut pool: Vec<Candidate>, trifle: f64, least: f64) -> 
     let wake_ns = costs[taken.len()].round() as i64;
     let mut tasks = tasks(busy, &used, wake_ns);
     while join(busy, &mut tasks, least) {}
-    let mut tasks: Vec<Task> = (tasks.into_iter())
-        .map(Task::without_doubtful_digits)
-        .collect();
+    let mut tasks: Vec<Task> = (tasks.into_iter()).map(Task::rounded).collect();
     tasks.sort_by_key(|task| (task.period_ns, task.offset_ns));
     let mut is_hit = vec![false; busy.len()];
     for &row in used.iter().flat_map(|((candidate, _), _)| &candidate.hits) {
@@ -205,8 +257,24 @@ fn explain(busy: &[Busy], mut pool: Vec<Candidate>, trifle: f64, least: f64) -> 
         rest,
         own,
         wake_ns,
+        tick_offset_ns: None,
     };
-    (hit, found)
+    Explanation {
+        found,
+        hit,
+        used_ns: (used.iter())
+            .map(|((candidate, _), _)| candidate.period_ns)
+            .collect(),
+        pool,
+        trifle,
+    }
+}
+
+/// The time from the first to the last wake of a candidate.
+fn told_ns(busy: &[Busy], candidate: &Candidate) -> i64 {
+    let mut wakes_ns = (candidate.hits.iter()).map(|&row| busy[row as usize].start_ns);
+    let first_ns = wakes_ns.next().unwrap_or(0);
+    wakes_ns.next_back().unwrap_or(first_ns) - first_ns
 }
 
 /// Tasks of candidates with their costs, where a wake costs `wake_ns`.
@@ -234,6 +302,7 @@ fn tasks(busy: &[Busy], used: &[(&Taken, f64)], wake_ns: i64) -> Vec<Task> {
             alone_ns: alone().min().zip(alone().max()),
             arrivals: candidate.arrivals as u64,
             wakes: candidate.hits.len() as u64,
+            told_ns: told_ns(busy, candidate),
             jitter_ns: candidate.jitter_ns.ceil() as i64,
         });
     }

@@ -19,21 +19,79 @@ pub struct Task {
     pub arrivals: u64,
     /// Those of them that woke the VCPU.
     pub wakes: u64,
+    /// The time from the first of these wakes to the last, which tells how exact the period is.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) told_ns: i64,
     /// How far a wake was from its arrival at most.
     pub jitter_ns: i64,
 }
 
 impl Task {
-    /// Leaves out the digits of offset and period of which wakes tell nothing.
-    pub(crate) fn without_doubtful_digits(self) -> Task {
-        let doubtful = |ns: i64| ns.checked_ilog10().map_or(1, |digits| 10_i64.pow(digits));
-        let of_offset_ns = doubtful(10 * self.jitter_ns);
-        let of_period_ns = doubtful(2 * self.jitter_ns / self.arrivals.max(1) as i64);
-        let period_ns = self.period_ns + of_period_ns / 2;
+    /// Has offset and period with as few digits as wakes allow: an offset is no later than the earliest wake.
+    pub(crate) fn rounded(self) -> Task {
+        let periods = (self.told_ns / self.period_ns).max(1);
+        let doubt_ns = (2 * self.jitter_ns)
+            .unsigned_abs()
+            .div_ceil(periods.unsigned_abs()) as i64;
+        let period_ns = steps(self.period_ns)
+            .map(|step_ns| (self.period_ns + step_ns / 2) / step_ns * step_ns)
+            .find(|period_ns| (period_ns - self.period_ns).abs() <= doubt_ns)
+            .unwrap_or(self.period_ns);
+        let of_offset_ns = steps(self.jitter_ns).next().unwrap_or(1);
         Task {
             offset_ns: self.offset_ns / of_offset_ns * of_offset_ns,
-            period_ns: period_ns / of_period_ns * of_period_ns,
+            period_ns,
             ..self
         }
+    }
+}
+
+/// Powers of ten, from the greatest that is not above a time.
+fn steps(ns: i64) -> impl Iterator<Item = i64> {
+    let digits = ns.checked_ilog10().unwrap_or(0);
+    (0..=digits).rev().map(|digit| 10_i64.pow(digit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_period_may_be_off_by_a_nanosecond_unless_wakes_are_exact() {
+        let rounded = |jitter_ns| {
+            let task = Task {
+                offset_ns: 0,
+                period_ns: 39_999_999,
+                cost_ns: 1,
+                alone_ns: None,
+                arrivals: 200,
+                wakes: 200,
+                told_ns: 199 * 39_999_999,
+                jitter_ns,
+            };
+            task.rounded().period_ns
+        };
+        assert_eq!([61, 0].map(rounded), [40_000_000, 39_999_999]);
+    }
+
+    #[test]
+    fn few_wakes_soon_after_each_other_leave_a_period_few_digits() {
+        let rounded = |told_ns| {
+            let task = Task {
+                offset_ns: 17_345,
+                period_ns: 49_999_670,
+                cost_ns: 1,
+                alone_ns: None,
+                arrivals: 160,
+                wakes: 5,
+                told_ns,
+                jitter_ns: 2_460,
+            };
+            let task = task.rounded();
+            (task.offset_ns, task.period_ns)
+        };
+        assert_eq!(rounded(400_000_000), (17_000, 50_000_000));
+        assert_eq!(rounded(7_900_000_000), (17_000, 49_999_700));
     }
 }

@@ -3,7 +3,7 @@
 //! rarely wake the VCPU may be found as several of a multiple of its period.
 
 use laxity_host::{Document, Host};
-use laxity_observe::{Load, observe};
+use laxity_observe::{Kernel, Load, observe};
 use laxity_trace::{Kind, Record};
 use laxity_trials::{Draw, seeds};
 use std::fmt::Write;
@@ -227,7 +227,11 @@ fn what_is_recognized_is_what_trying_everything_finds() {
     for seed in seeds(25) {
         let host = host(&text(seed));
         let (_, records) = laxity_sim::run(&host, Vec::new()).expect("the policy takes it");
-        let observed = observe(&laxity_run::metadata(&host, "sim"), &records);
+        let observed = observe(
+            &laxity_run::metadata(&host, "sim"),
+            &records,
+            &Kernel::default(),
+        );
         for (number, domain) in (0..).zip(&host.domains) {
             let all = awake(&records, number);
             let truth: Vec<Task> = (domain.tasks.iter())

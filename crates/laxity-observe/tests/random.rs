@@ -2,8 +2,10 @@
 //! is known of them.
 
 use laxity_host::{Document, Host};
-use laxity_observe::{Busy, Load, Task, completions_ns, observe, recognize, seen, with_jobs};
-use laxity_trace::{Metadata, Record};
+use laxity_observe::{
+    Busy, Kernel, Load, Task, completions_ns, observe, recognize, seen, with_jobs,
+};
+use laxity_trace::{Kind, Metadata, Record};
 use laxity_trials::{Draw, seeds};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -146,7 +148,7 @@ fn what_domains_do_is_recognized() {
         let text = text(seed);
         let mut host = host(&text);
         let (outcome, metadata, records) = run(&host);
-        let found = observe(&metadata, &records);
+        let found = observe(&metadata, &records, &Kernel::default());
         for (domain, observed) in host.domains.iter_mut().zip(&found.domains) {
             if domain.tasks.is_empty() {
                 assert_eq!(observed.vcpus[0].load, Load::Endless, "seed {seed}");
@@ -237,7 +239,7 @@ fn noise_does_not_hide_tasks() {
             }
             count.domains += 1;
             let truth = distinct(&domain.tasks, 0);
-            let Some(recognized) = recognize(&busy, host.duration_ns) else {
+            let Some(recognized) = recognize(&busy, host.duration_ns, None) else {
                 println!("seed {seed}: {} of {truth:?}: not recognized", domain.name);
                 count.unrecognized += 1;
                 continue;
@@ -275,6 +277,7 @@ fn ticks_of_a_kernel_beside_small_tasks_are_no_tasks() {
                 start_ns,
                 end_ns: start_ns + work_ns,
                 work_ns,
+                runs: 1,
                 is_whole: true,
             });
             start_ns + work_ns
@@ -295,7 +298,7 @@ fn ticks_of_a_kernel_beside_small_tasks_are_no_tasks() {
             }
         }
         let end_ns = 400 * 5 * TICK_NS;
-        let found = recognize(&busy, end_ns)
+        let found = recognize(&busy, end_ns, None)
             .unwrap_or_else(|| panic!("seed {seed}: nothing is found of {costs_us:?}"));
         let periods: Vec<i64> = (found.tasks.iter())
             .map(|task| (task.period_ns + US / 2) / US)
@@ -313,6 +316,151 @@ fn ticks_of_a_kernel_beside_small_tasks_are_no_tasks() {
     }
 }
 
+/// A budget stretches the work of tasks with 50 ms and 80 ms so that the VCPU is awake at each multiple of 40 ms: a
+/// task of that period, which is not there, explains what it does as well, with others.
+#[test]
+fn a_task_that_is_not_there_is_left_out() {
+    let text = "duration = \"8 s\"\n[host]\ncpus = 1\npolicy = \"sedf\"\n[[domain]]\nname = \"d0\"\n\
+        budget = \"2633 us\"\nperiod = \"10 ms\"\ntasks = [\n\
+        { name = \"a\", cost = \"7554 us\", period = \"50 ms\" },\n\
+        { name = \"b\", cost = \"3628 us\", period = \"80 ms\" },\n]\n";
+    let host = host(text);
+    let (_, metadata, records) = run(&host);
+    let draw = &mut Draw::new(1);
+    let mut busy = seen(&metadata, &records)[0][0].busy.clone();
+    for busy in busy.iter_mut().filter(|busy| busy.is_whole) {
+        busy.start_ns += draw.between(0, 10_000);
+        busy.work_ns += draw.between(0, 8_000);
+    }
+    let found = recognize(&busy, host.duration_ns, None).expect("its tasks are seen");
+    let tasks: Vec<_> = (found.tasks.iter())
+        .map(|task| (task.period_ns / 100_000, (task.cost_ns + 50_000) / 100_000))
+        .collect();
+    assert_eq!(tasks, [(500, 76), (800, 36)], "{found:?}");
+}
+
+/// What kernels take is known: 30 us for each time that a VCPU gets a CPU, interrupts of 10 us, 20 us for a job, and
+/// 1 % of all that jobs take. A tick comes after each busy period. A job of the second task waits for two ticks, which
+/// are one then, and works while another one comes.
+#[test]
+fn what_kernels_take_is_in_no_cost() {
+    const US: i64 = 1_000;
+    const TICK_NS: i64 = 4_000 * US;
+    const TICK_OFFSET_NS: i64 = 1_234 * US;
+    let kernel = Kernel {
+        arrival_ns: 30 * US,
+        interrupt_ns: 10 * US,
+        wake_ns: 20 * US,
+        tick_ns: Some(TICK_NS),
+        stolen: 0.01,
+    };
+    let mut metadata = laxity_run::metadata(&host(&text(1)), "sim");
+    metadata.duration_ns = 100 * 20_000 * US;
+    metadata.cpus = 1;
+    metadata.domains.truncate(1);
+    metadata.domains[0].vcpus = 1;
+    let mut records = Vec::new();
+    let mut record = |time_ns, kind| {
+        records.push(Record {
+            time_ns,
+            argument: 0,
+            cpu: 0,
+            domain: 0,
+            vcpu: 0,
+            kind,
+        });
+    };
+    let job_ns = |cost_us: i64| (20 + cost_us) * US * 101 / 100;
+    for number in 0..100 {
+        let mut now_ns = (1 + number * 20_000) * US;
+        record(now_ns, Kind::Wake);
+        record(now_ns, Kind::Run);
+        now_ns += (30 + 10) * US + job_ns(100);
+        if number % 2 == 1 {
+            record(now_ns, Kind::Stop);
+            now_ns += 6_000 * US;
+            record(now_ns, Kind::Run);
+            now_ns += (30 + 10) * US + job_ns(4_300) + 10 * US;
+        }
+        // It runs on for a moment after it has blocked.
+        record(now_ns - US, Kind::Block);
+        record(now_ns, Kind::Stop);
+        now_ns = (now_ns / TICK_NS + 1) * TICK_NS + TICK_OFFSET_NS;
+        record(now_ns, Kind::Wake);
+        record(now_ns, Kind::Run);
+        record(now_ns + 39 * US, Kind::Block);
+        record(now_ns + 40 * US, Kind::Stop);
+    }
+    let tasks = |kernel: &Kernel| {
+        let found = observe(&metadata, &records, kernel);
+        let Load::Tasks(found) = &found.domains[0].vcpus[0].load else {
+            return None;
+        };
+        let tasks: Vec<_> = (found.tasks.iter())
+            .map(|task| (task.period_ns / US, (task.cost_ns + US / 2) / US))
+            .collect();
+        Some((tasks, found.tick_offset_ns))
+    };
+    let known = Some((vec![(20_000, 100), (40_000, 4_300)], Some(TICK_OFFSET_NS)));
+    assert_eq!(tasks(&kernel), known);
+    // Each part counts, and nothing is known by default.
+    for other in [
+        Kernel {
+            arrival_ns: 0,
+            ..kernel
+        },
+        Kernel {
+            interrupt_ns: 0,
+            ..kernel
+        },
+        Kernel {
+            wake_ns: 0,
+            ..kernel
+        },
+        Kernel {
+            tick_ns: None,
+            ..kernel
+        },
+        Kernel {
+            stolen: 0.0,
+            ..kernel
+        },
+        Kernel::default(),
+    ] {
+        assert_ne!(tasks(&other), known, "{other:?}");
+    }
+}
+
+/// A task that takes a hundred and fiftieth of another one's work wakes its VCPU, and is none of a kernel's own wakes.
+#[test]
+fn a_small_task_beside_a_large_one_is_found() {
+    const US: i64 = 1_000;
+    let draw = &mut Draw::new(1);
+    let mut busy = Vec::new();
+    for number in (0..400).filter(|number| number % 10 == 0 || number % 10 > 2) {
+        let (work_us, awake_us) = match number % 10 {
+            0 => (46_000 + 3 * 300, 55_000),
+            _ => (300, 400),
+        };
+        let start_ns = number * 20_000 * US + 4 * US + draw.between(0, 3 * US);
+        busy.push(Busy {
+            start_ns,
+            end_ns: start_ns + awake_us * US,
+            work_ns: work_us * US + draw.between(0, 4 * US),
+            runs: 1,
+            is_whole: true,
+        });
+    }
+    let found = recognize(&busy, 400 * 20_000 * US, None).expect("its tasks are seen");
+    let tasks: Vec<_> = (found.tasks.iter())
+        .map(|task| {
+            let cost_us = (task.cost_ns + 50 * US) / (100 * US) * 100;
+            ((task.period_ns + US / 2) / US, cost_us)
+        })
+        .collect();
+    assert_eq!(tasks, [(20_000, 300), (200_000, 46_000)], "{found:?}");
+}
+
 /// The jobs of one task always arrive behind those of another, which wake the VCPU: every 50 ms after
 /// every 20 ms, where two of these run for more than 20 ms together. Kernels take 20 us for each busy
 /// period beside.
@@ -325,6 +473,7 @@ fn a_task_that_wakes_every_second_time_is_one() {
             start_ns: start_us * US + 5_000,
             end_ns: end_us * US,
             work_ns: (work_us + 20) * US,
+            runs: 1,
             is_whole: true,
         });
     };
@@ -336,7 +485,7 @@ fn a_task_that_wakes_every_second_time_is_one() {
         add(start_us + 40_000, start_us + 74_000, 14_200);
         add(start_us + 80_000, start_us + 89_000, 4_500);
     }
-    let found = recognize(&busy, 80 * 100_000 * US).expect("its tasks are seen");
+    let found = recognize(&busy, 80 * 100_000 * US, None).expect("its tasks are seen");
     let tasks: Vec<_> = (found.tasks.iter())
         .map(|task| {
             (
@@ -359,6 +508,7 @@ fn a_vcpu_that_stays_awake_is_recognized_by_what_it_did_before() {
             start_ns: wake_ns(number),
             end_ns: wake_ns(number) + 3_000,
             work_ns: 3_000,
+            runs: 1,
             is_whole: true,
         })
         .collect();
@@ -366,9 +516,10 @@ fn a_vcpu_that_stays_awake_is_recognized_by_what_it_did_before() {
         start_ns: wake_ns(40),
         end_ns,
         work_ns: end_ns - wake_ns(40),
+        runs: 1,
         is_whole: false,
     });
-    let found = recognize(&busy, end_ns).expect("its tasks are seen");
+    let found = recognize(&busy, end_ns, None).expect("its tasks are seen");
     let tasks: Vec<_> = (found.tasks.iter())
         .map(|task| (task.period_ns, task.cost_ns))
         .collect();

@@ -5,6 +5,7 @@ use crate::border::{json, open};
 use crate::interrupts::interruptible;
 use laxity_config::input;
 use laxity_kvmtrace::{KvmError, Recording};
+use laxity_observe::Kernel;
 use laxity_replay::{Vcpus, Way, with_deliveries, with_packets};
 use laxity_trace::{Kind, Metadata, NONE, Record, Sink, TraceError, Writer};
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -36,13 +37,16 @@ fn read(trace: &str) -> PyResult<(Metadata, Vec<Record>)> {
     Ok((metadata, records))
 }
 
-/// What the domains of a trace do, whatever it says of jobs, as JSON.
+/// What the domains of a trace do, whatever it says of jobs, as JSON. `kernel` (JSON) is what is known of the
+/// kernels of its guests.
 #[pyfunction]
-pub fn observe(py: Python<'_>, trace: &str) -> PyResult<String> {
+pub fn observe(py: Python<'_>, trace: &str, kernel: &str) -> PyResult<String> {
+    let kernel: Kernel = serde_json::from_str(kernel)
+        .map_err(|error| PyValueError::new_err(format!("the kernel: {error}")))?;
     let trace = trace.to_owned();
     let found = interruptible(py, move || {
         let (metadata, records) = read(&trace)?;
-        Ok::<_, PyErr>(laxity_observe::observe(&metadata, &records))
+        Ok::<_, PyErr>(laxity_observe::observe(&metadata, &records, &kernel))
     })?;
     json(&found?)
 }

@@ -6,13 +6,14 @@ import json
 from typing import TYPE_CHECKING
 
 from laxity.policies import PARAMETERS
-from laxity.text import UNITS, number, percent, time, visible
+from laxity.text import UNITS, cost, number, percent, time, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from laxity.observation_schema import Costs, Domain, Observation, Vcpu
     from laxity.observe.known import Configuration, Known
+    from laxity.substrates.kernel import Kernel
     from laxity.trace_schema import Metadata
 
 UNPINNED_CPUS = 1
@@ -34,7 +35,7 @@ def host_file(found: Observation, metadata: Metadata, known: Configuration, sour
         f"cpus = {metadata['cpus']}  # the trace",
         *(f"policy = {json.dumps(name)}  # {_told(where)}" for name, where in known.policy.items()),
         *(_parameter(name, value) for name, value in known.settings.items()),
-        *_costs(found["costs"]),
+        *_costs(found["costs"], known),
     ]
     for domain in found["domains"]:
         lines += ["", *_domain(domain, metadata["cpus"], known)]
@@ -60,12 +61,19 @@ def _parameter(name: str, known: Known) -> str:
     return f"{name} = {value}  # {_told(known.source)}"
 
 
-def _costs(costs: Costs) -> Iterator[str]:
+def _costs(costs: Costs, known: Configuration) -> Iterator[str]:
+    (source,) = known.policy.values()
     if costs["measured"]:
         values = f"schedule = {_time(costs['schedule_ns'])}"
         values += f", context-switch = {_time(costs['context_switch_ns'])}"
         decisions = number(costs["measured"], "decision")
         yield f"costs = {{ {values} }}  # means of {decisions}"
+    elif known.costs and any(known.costs["context_switch"].values()):
+        values = f"schedule = {cost(known.costs['schedule'])}"
+        values += f", context-switch = {cost(known.costs['context_switch'])}"
+        yield f"costs = {{ {values} }}  # {_told(source)}"
+    if known.timer_latency_ns:
+        yield f"timer-latency = {_time(known.timer_latency_ns)}  # {_told(source)}"
 
 
 def _domain(domain: Domain, cpus: int, known: Configuration) -> Iterator[str]:
@@ -80,7 +88,17 @@ def _domain(domain: Domain, cpus: int, known: Configuration) -> Iterator[str]:
     elif ran and len(ran) < cpus and cpus > UNPINNED_CPUS:
         yield f"affinity = {json.dumps(ran)}  # it ran nowhere else"
     yield from (_parameter(key, value) for key, value in known.domains.get(name, {}).items())
+    yield from _tick(vcpus, known.kernel)
     yield from _load(vcpus)
+
+
+def _tick(vcpus: list[Vcpu], kernel: Kernel) -> Iterator[str]:
+    """The tick of the kernel of a domain: the trace tells when it comes on the first VCPU."""
+    load = vcpus[0]["load"]
+    if kernel.tick and load["kind"] == "tasks" and load["tick_offset_ns"] is not None:
+        keys = {**kernel.tick, "offset": load["tick_offset_ns"]}
+        values = ", ".join(f"{key} = {_time(ns)}" for key, ns in keys.items())
+        yield f"tick = {{ {values} }}  # its kernel woke then; what it takes is known"
 
 
 def _load(vcpus: list[Vcpu]) -> Iterator[str]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from laxity.policies import PARAMETERS, TABLE
+from laxity.substrates.kernel import Kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from laxity.resolved_schema import ResolvedHost
+    from laxity.resolved_schema import Costs, ResolvedHost
     from laxity.trace_schema import Metadata
 
 FROM_TRACE = "the trace"
@@ -38,6 +39,12 @@ class Configuration:
     """Parameters of domains, by domain and by the names of policy/parameters.def."""
     affinity: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The CPUs on which a domain may run, where somebody restricted them."""
+    costs: Costs | None = None
+    """What scheduling costs, by the values of a resolved host, where nothing measured it."""
+    timer_latency_ns: int = 0
+    """How late timers of the policy are served, where it is known."""
+    kernel: Kernel = field(default_factory=Kernel)
+    """What kernels take. Where nothing is known of it, it is part of what jobs cost."""
 
     @property
     def policy_name(self) -> str:
@@ -60,6 +67,8 @@ def of_host(host: ResolvedHost, source: str) -> Configuration:
             for domain in host["domains"]
         },
         affinity={name: cpus for name, cpus in affinity.items() if cpus not in ((), every_cpu)},
+        costs=host["costs"],
+        timer_latency_ns=host["timer_latency_ns"],
     )
 
 
@@ -74,6 +83,25 @@ def parameters(
         and parameter.is_setting == settings
         and values.get(parameter.field) not in (None, parameter.default)
     }
+
+
+def with_phases(
+    known: Configuration, names: Iterable[str], ends_ns: Sequence[Sequence[int | None]]
+) -> Configuration:
+    """Adds when periods of the domains of these names begin, which nobody configures.
+
+    `ends_ns` has for each domain, by VCPU, the end of a period; None where Xen's buffers told of
+    none. Those of the first VCPU count. It is empty where nothing was told.
+    """
+    if not TABLE[known.policy_name].uses("phase") or not ends_ns:
+        return known
+    domains = dict(known.domains)
+    for name, (end_ns, *_) in zip(names, ends_ns, strict=True):
+        own = domains.get(name, {})
+        if end_ns is not None and "period" in own:
+            phase_ns = end_ns % own["period"].value
+            domains[name] = {**own, "phase": Known(phase_ns, f"{FROM_TRACE}: a period ended then")}
+    return replace(known, domains=domains)
 
 
 def of_trace(metadata: Metadata) -> Configuration:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict
@@ -15,13 +16,14 @@ from laxity.errors import InputError, core_errors
 from laxity.host import Host
 from laxity.observe import here, threads
 from laxity.observe.host_file import host_file
-from laxity.observe.known import FROM_TRACE, Known, of_host, of_trace
+from laxity.observe.known import FROM_TRACE, Known, of_host, of_trace, with_phases
 from laxity.policies import TABLE, default_of
+from laxity.substrates import of_words
 from laxity.text import number
 from laxity.tracefs import MAGIC, PACKETS, SOCKETS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from laxity.observation_schema import Observation, Survey
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from laxity.observe.threads import Machine
     from laxity.resolved import Resolved
     from laxity.results.run import Run
+    from laxity.substrates.kernel import Kernel
     from laxity.trace_schema import Measured, Metadata, TaskMetadata
 
 
@@ -75,12 +78,22 @@ def observe(source: Path, trace: Path) -> Observed:
 
 
 def configuration(source: Path, metadata: Metadata) -> Configuration:
-    """How the host was configured: by the host file of a run's directory, or by the trace."""
+    """How the host was configured: by the host file of a run's directory, or by the trace.
+
+    What is known of the machine on which it ran is known of the host, too.
+    """
     if source.is_dir():
         manifest = directories.Manifest.load(source)
         if manifest.host is not None:
             path = source / directories.HOST
-            return of_host(Host.load(path).resolved(manifest.overrides), str(path))
+            host = Host.load(path).resolve(manifest.overrides)
+            on = of_words(manifest.options)
+            machine, told = on.machine(host), str(path)
+            if machine:
+                told += f", and what is known of the lab of {on.label}"
+            known = replace(of_host(host.changed(machine).host, told), kernel=on.kernel(host))
+            names = (domain["name"] for domain in host.host["domains"])
+            return with_phases(known, names, on.period_ends_ns(source / on.name))
     return of_trace(metadata)
 
 
@@ -90,25 +103,51 @@ def observe_trace(raw: Path, trace: Path, known: Configuration, source: str) -> 
     `source` is what messages and the host file call it. All else as in `observe`.
     """
     with core_errors():
-        found: Observation = json.loads(_core.observe(str(raw)))
-    known = _with_accounting(known, raw)
+        found: Observation = json.loads(_core.observe(str(raw), _told_of(known.kernel)))
+    known = _with_accounting(known, raw, found)
     text = host_file(found, tracefile.metadata(raw), known, source)
     host = Host.parse(text, directories.HOST)
     return Observed(found, host, run_of(host.resolve(), raw, trace))
 
 
-def _with_accounting(known: Configuration, trace: Path) -> Configuration:
-    """Adds when credits are distributed, which nobody configures, as a trace tells it."""
+def _told_of(kernel: Kernel) -> str:
+    """A kernel as `_core.observe` takes it."""
+    names = ("arrival_ns", "interrupt_ns", "wake_ns", "stolen")
+    tick_ns = kernel.tick and kernel.tick["period"]
+    return json.dumps({**{name: getattr(kernel, name) for name in names}, "tick_ns": tick_ns})
+
+
+def _with_accounting(known: Configuration, trace: Path, found: Observation) -> Configuration:
+    """Adds when credits are distributed, which nobody configures, as a trace tells it.
+
+    A timer of the policy is known to be late. Credits that come at most twice that after a job's
+    arrival, or before one, are taken to come at its instant: that of the nearest arrival before
+    them, if there is one, since other VCPUs wake later for the same instant.
+    """
     name = "accounting-phase"
     if not TABLE[known.policy_name].uses(name) or name in known.settings:
         return known
     given = known.settings.get("accounting")
     accounting_ns = default_of("accounting") if given is None else given.value
     phase_ns = tracefile.accounting_phase_ns(trace, accounting_ns)
-    if not phase_ns:
+    if phase_ns is None:
         return known
+    near_ns = 2 * known.kernel.timer_latency_ns
+    late_ns = [ns for ns in _apart_ns(phase_ns, accounting_ns, found) if abs(ns) <= near_ns]
+    phase_ns -= min(late_ns, key=lambda ns: (ns < 0, abs(ns)), default=0)
+    phase_ns %= accounting_ns
     told = Known(phase_ns, f"{FROM_TRACE}: credits came then")
-    return replace(known, settings={**known.settings, name: told})
+    return replace(known, settings={**known.settings, name: told} if phase_ns else known.settings)
+
+
+def _apart_ns(phase_ns: int, accounting_ns: int, found: Observation) -> Iterator[int]:
+    """How long after the nearest arrival of each task credits are distributed, or before it."""
+    for domain in found["domains"]:
+        for vcpu in domain["vcpus"]:
+            for task in vcpu["load"]["tasks"] if vcpu["load"]["kind"] == "tasks" else ():
+                step_ns = math.gcd(accounting_ns, task["period_ns"])
+                half_ns = step_ns // 2
+                yield (phase_ns - task["offset_ns"] + half_ns) % step_ns - half_ns
 
 
 class Whole(TypedDict):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from laxity import _core
 from laxity.errors import core_errors
-from laxity.observe.known import Configuration, parameters
+from laxity.observe.known import Configuration, parameters, with_phases
 from laxity.observe.observed import observe_trace
 from laxity.observe.threads import NETBACK
 from laxity.text import name_of, number
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from laxity.observation_schema import Survey
     from laxity.observe.observed import Observed
     from laxity.substrates.xen.watch import Watched
-    from laxity.trace_schema import Metadata
+    from laxity.trace_schema import Metadata, Summary
 
 FROM_XEN = "as Xen's tools tell"
 
@@ -80,7 +80,7 @@ def observe(seen: Watched, trace: Path, packet_delay_ns: int | None = None) -> O
                 source += f"; dom0's kernel did not trace {number(guessed, 'switch', 'switches')}"
         else:
             with core_errors():
-                _core.import_xen(
+                told = _core.import_xen(
                     str(seen.buffers),
                     str(raw),
                     json.dumps(metadata),
@@ -88,6 +88,8 @@ def observe(seen: Watched, trace: Path, packet_delay_ns: int | None = None) -> O
                     [[] for _ in seen.domains],
                     seen.start_ns,
                 )
+            summary: Summary = json.loads(told)
+            known = with_phases(known, domids, summary["deadlines_ns"])
         return observe_trace(raw, trace, known, source)
     finally:
         raw.unlink(missing_ok=True)
