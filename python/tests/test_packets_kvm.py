@@ -37,8 +37,11 @@ pytestmark = [
 
 MODULES = ("tun", "tap", "macvlan", "macvtap", "vhost_iotlb", "vhost", "vhost_net")
 """In the order in which the host loads them."""
-OURS = ("__init__", "errors", "text", "tracefs")
-OBSERVING = ("__init__", "here", "known", "threads")
+OURS = (
+    *("__init__", "errors", "text", "tracefs"),
+    *(f"observe/{name}" for name in ("__init__", "here", "known", "threads")),
+    *(f"substrates/{name}" for name in ("__init__", "kernel", "names")),
+)
 """What records on the host, and finds its virtual machines."""
 REPLACED = {"_core": '__version__ = ""\n', "policies": "PARAMETERS = TABLE = {}\n"}
 """What would need the compiled extension there, and is not called."""
@@ -172,8 +175,7 @@ def beside(version: str, scratch: Path) -> bytes:
         (path,) = scratch.rglob(f"{name}.ko.xz")
         files.append(cpio.file(f"vhost/{name}.ko", lzma.decompress(path.read_bytes())))
     sources = Path(laxity.__file__).parent
-    names = [*OURS, *(f"observe/{name}" for name in OBSERVING)]
-    files += [cpio.file(f"laxity/{name}.py", sources / f"{name}.py") for name in names]
+    files += [cpio.file(f"laxity/{name}.py", sources / f"{name}.py") for name in OURS]
     files += [cpio.file(f"laxity/{name}.py", text.encode()) for name, text in REPLACED.items()]
     return cpio.archive(files)
 
