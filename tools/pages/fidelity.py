@@ -131,10 +131,10 @@ Seeds 201 to 368, released apart and together. Those before ran while dom0 still
 CAUSES_TEXT = """
 ## What parts the two
 
-- **Credits on both sides of a limit.** What a guest's kernel takes is known by its mean. The
-  credits of a VCPU therefore come to differ by 0.1 to 0.3 ms within seconds. A VCPU whose credits
-  are a little below 0 on one side alone is there in another class, and one whose credits pass 30 ms
-  on one side alone begins anew at 0 there.
+- **Credits on both sides of a limit.** What a guest's kernel takes is known by its mean, so that
+  the credits of a VCPU come to differ, as the table below has it. A VCPU whose credits are a little
+  below 0 on one side alone is there in another class, and one whose credits pass 30 ms on one side
+  alone begins anew at 0 there.
 - **A job ends just before a tick or a budget's end, or just after it**, since the simulator is some
   10 to 40 us ahead or behind. A guest falls idle before its tick, and its wake for the tick ends
   the turn of the next one; or the tick comes while the guest still runs. Under servers a job that

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from laxity import tracefile
 from laxity.policies import TABLE
+from laxity.text import time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,8 @@ CREDITS_APART_MS = 10.0
 IDLE = -1
 
 NUMBERS = {kind: tracefile.number_of(kind) for kind in tracefile.KINDS}
-EVENTS = ("wake", "block", "exhaust")
+VERBS = {"wake": "wakes", "block": "blocks", "exhaust": "uses its budget up"}
+"""The kinds of events that are looked at, in words."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,7 @@ class Event:
     domain: int
 
     def __str__(self) -> str:
-        return f"{named(self.domain)} {dict(zip(EVENTS, VERBS, strict=True))[self.kind]}"
-
-
-VERBS = ("wakes", "blocks", "uses its budget up")
+        return f"{named(self.domain)} {VERBS[self.kind]}"
 
 
 def named(domain: int) -> str:
@@ -86,7 +85,7 @@ def first(model: Path, real: Path, host: ResolvedHost) -> Parting:
         for at_ns in (begin_ns, *reversed(last_ns)):
             words = next(filter(None, (look(of_model, of_real, at_ns) for look in looks)), "")
             if words:
-                since = "" if at_ns == begin_ns else f"{_written(begin_ns - at_ns)} before: "
+                since = "" if at_ns == begin_ns else f"{time(begin_ns - at_ns)} before: "
                 return Parting(begin_ns / NS_A_MS, f"{runs}; {since}{words}")
         return Parting(begin_ns / NS_A_MS, runs)
     return Parting(None, margins(of_model, of_real, host))
@@ -106,7 +105,7 @@ def margins(model: Records, real: Records, host: ResolvedHost) -> str:
     if not apart_ns:
         return "all jobs are in time in both or in neither"
     median_ns = int(statistics.median(apart_ns))
-    return f"jobs that are in time on one side alone end {_written(median_ns)} apart (median)"
+    return f"jobs that are in time on one side alone end {time(median_ns)} apart (median)"
 
 
 def ends_ns(records: Records) -> dict[tuple[int, int], int]:
@@ -176,7 +175,7 @@ def a_job_apart(model: Records, real: Records, at_ns: int) -> str:
         return ""
     _, late_ns, domain = min(apart)
     later = "later" if late_ns > 0 else "earlier"
-    return f"a job of {named(domain)} ends {_written(abs(late_ns))} {later} on Xen"
+    return f"a job of {named(domain)} ends {time(abs(late_ns))} {later} on Xen"
 
 
 def events_swapped(model: Records, real: Records, at_ns: int) -> str:
@@ -193,8 +192,8 @@ def events_swapped(model: Records, real: Records, at_ns: int) -> str:
     if theirs.time_ns > other_theirs.time_ns:
         ours, theirs, other_ours, other_theirs = other_ours, other_theirs, ours, theirs
     return (
-        f"{theirs} {_written(other_theirs.time_ns - theirs.time_ns)} before {other_theirs} on Xen, "
-        f"and {_written(ours.time_ns - other_ours.time_ns)} after in the simulator"
+        f"{theirs} {time(other_theirs.time_ns - theirs.time_ns)} before {other_theirs} on Xen, "
+        f"and {time(ours.time_ns - other_ours.time_ns)} after in the simulator"
     )
 
 
@@ -208,7 +207,7 @@ def an_event_alone(model: Records, real: Records, at_ns: int) -> str:
         return ""
     event, where = max(alone, key=lambda one: one[0].time_ns)
     away_ns = at_ns - event.time_ns
-    when = f"{_written(abs(away_ns))} {'before' if away_ns > 0 else 'after'}" if away_ns else "then"
+    when = f"{time(abs(away_ns))} {'before' if away_ns > 0 else 'after'}" if away_ns else "then"
     return f"{event} {where} alone, {when}"
 
 
@@ -216,7 +215,7 @@ def events(records: Records, at_ns: int) -> list[Event]:
     """What happens to VCPUs shortly before."""
     since_ns = records["time_ns"] - at_ns
     near = (since_ns > -BEFORE_NS) & (since_ns < SAME_EVENT_NS)
-    some = records[near & np.isin(records["kind"], [NUMBERS[kind] for kind in EVENTS])]
+    some = records[near & np.isin(records["kind"], [NUMBERS[kind] for kind in VERBS])]
     return [
         Event(int(one["time_ns"]), tracefile.KINDS[one["kind"] - 1], int(one["domain"]))
         for one in some
@@ -242,9 +241,3 @@ def matched(
         else:
             alone.append((theirs, "on Xen"))
     return pairs, alone + [(ours, "in the simulator") for ours in left]
-
-
-def _written(time_ns: int) -> str:
-    if time_ns < NS_A_MS:
-        return f"{time_ns / NS_A_US:.0f} us"
-    return f"{time_ns / NS_A_MS:.1f} ms"

@@ -279,7 +279,8 @@ fn no_bound_for_lending(host: &Host) -> Option<String> {
     };
     let domain = host.domains.iter().find(tells_late)?;
     Some(format!(
-        "where a guest tells of jobs late, as {} does, whose jobs come by interrupts, to several tasks of one VCPU",
+        "where a guest tells of a job late, as {} does: its jobs come by interrupts, and one of its VCPUs has several \
+         tasks",
         domain.name
     ))
 }

@@ -746,7 +746,7 @@ fn nothing_is_guaranteed_beside_packets_pauses_cold_caches_and_leads_that_go_on(
         (beside, "domain-2 wakes"),
         (cold, "cold cache"),
         (late, "served late"),
-        (telling, "tells of jobs late"),
+        (telling, "tells of a job late"),
     ] {
         let found = check(&host);
         assert_eq!(found.verdict, Verdict::NotGuaranteed);

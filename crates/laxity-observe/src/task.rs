@@ -57,41 +57,32 @@ fn steps(ns: i64) -> impl Iterator<Item = i64> {
 mod tests {
     use super::*;
 
+    /// A task that wakes told for a time, each off by up to `jitter_ns`.
+    fn rounded(period_ns: i64, told_ns: i64, jitter_ns: i64) -> (i64, i64) {
+        let task = Task {
+            offset_ns: 17_345,
+            period_ns,
+            cost_ns: 1,
+            alone_ns: None,
+            arrivals: 160,
+            wakes: 5,
+            told_ns,
+            jitter_ns,
+        };
+        let task = task.rounded();
+        (task.offset_ns, task.period_ns)
+    }
+
     #[test]
     fn a_period_may_be_off_by_a_nanosecond_unless_wakes_are_exact() {
-        let rounded = |jitter_ns| {
-            let task = Task {
-                offset_ns: 0,
-                period_ns: 39_999_999,
-                cost_ns: 1,
-                alone_ns: None,
-                arrivals: 200,
-                wakes: 200,
-                told_ns: 199 * 39_999_999,
-                jitter_ns,
-            };
-            task.rounded().period_ns
-        };
-        assert_eq!([61, 0].map(rounded), [40_000_000, 39_999_999]);
+        let of = |jitter_ns| rounded(39_999_999, 199 * 39_999_999, jitter_ns).1;
+        assert_eq!([61, 0].map(of), [40_000_000, 39_999_999]);
     }
 
     #[test]
     fn few_wakes_soon_after_each_other_leave_a_period_few_digits() {
-        let rounded = |told_ns| {
-            let task = Task {
-                offset_ns: 17_345,
-                period_ns: 49_999_670,
-                cost_ns: 1,
-                alone_ns: None,
-                arrivals: 160,
-                wakes: 5,
-                told_ns,
-                jitter_ns: 2_460,
-            };
-            let task = task.rounded();
-            (task.offset_ns, task.period_ns)
-        };
-        assert_eq!(rounded(400_000_000), (17_000, 50_000_000));
-        assert_eq!(rounded(7_900_000_000), (17_000, 49_999_700));
+        let of = |told_ns| rounded(49_999_670, told_ns, 2_460);
+        assert_eq!(of(400_000_000), (17_000, 50_000_000));
+        assert_eq!(of(7_900_000_000), (17_000, 49_999_700));
     }
 }

@@ -6,6 +6,10 @@ use laxity_trace::{Kind, Record, task_of};
 
 const US: i64 = 1_000;
 
+fn loaded(text: &str) -> Host {
+    laxity_host::load(text, "host.toml", &[] as &[&str]).unwrap_or_else(|error| panic!("{error}"))
+}
+
 /// One guest, alone on its CPU, whose kernel sets its timer for 100 us ahead at least.
 fn host(tasks: &str) -> Host {
     let text = format!(
@@ -18,7 +22,7 @@ fn host(tasks: &str) -> Host {
         tasks = [{tasks}]
         "#
     );
-    laxity_host::load(&text, "host.toml", &[] as &[&str]).unwrap_or_else(|error| panic!("{error}"))
+    loaded(&text)
 }
 
 /// When the first jobs of a task come, and how long after they were due they are complete, us.
@@ -119,7 +123,7 @@ fn host_that_wakes(tick: &str, tasks: &str) -> Host {
         tasks = [{tasks}]
         "#
     );
-    laxity_host::load(&text, "host.toml", &[] as &[&str]).unwrap_or_else(|error| panic!("{error}"))
+    loaded(&text)
 }
 
 fn first_responses_us<const JOBS: usize>(host: &Host, task: u32) -> [i64; JOBS] {
@@ -190,8 +194,7 @@ fn responses_beside_a_rival_us(tick: &str, tasks: &str, rival_ms: u32) -> [i64; 
         tasks = [{{ name = "one", cost = "{rival_ms} ms", period = "50 ms" }}]
         "#
     );
-    let host = laxity_host::load(&text, "host.toml", &[] as &[&str])
-        .unwrap_or_else(|error| panic!("{error}"));
+    let host = loaded(&text);
     let (outcome, _) = laxity_sim::run(&host, laxity_trace::Off).expect("valid parameters");
     [0, 1].map(|domain| {
         let response_ns = &outcome.result.domains[domain].tasks[0].response_ns;
