@@ -8,7 +8,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from laxity import _core, files
 from laxity.errors import InputError
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 MANIFEST = "laxity.json"
 HOST = "host.toml"
 TRACE = "trace.laxtrace"
+WRITE_AGAIN = "write the directory again, as it was written"
+"""What helps where a file of an output directory is damaged."""
+WHOLE = "an output directory that is whole"
+"""What to name instead of one without a file that it should have."""
 KINDS = ("run", "compare", "sweep", "reproduce", "fidelity", "capacity")
 
 OURS = (
@@ -73,13 +77,16 @@ class Manifest:
 
     @classmethod
     def load(cls, directory: Path) -> Manifest:
-        """Reads it back. Raises InputError if `directory` is not an output of Laxity."""
-        wrong = InputError(
-            f"{directory} is not an output directory of laxity",
-            f"it has no {MANIFEST}; `laxity run HOST -o DIR` writes such a directory",
-        )
+        """Reads it back. Raises InputError if `directory` is no output of Laxity, or damaged."""
+        path = directory / MANIFEST
+        if not path.is_file():
+            raise InputError(
+                f"{directory} is not an output directory of laxity",
+                f"it has no {MANIFEST}; `laxity run HOST -o DIR` writes such a directory",
+            )
+        content = read_json(path)
+        wrong = InputError(f"{path} is damaged: laxity writes other contents", WRITE_AGAIN)
         try:
-            content = json.loads(files.read(directory / MANIFEST, files.RESULT_BYTES_MAX))
             manifest = cls(
                 content["kind"],
                 content["host"],
@@ -88,12 +95,21 @@ class Manifest:
                 tuple(content.get("options", ())),
                 content["laxity"],
             )
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (KeyError, TypeError):
             raise wrong from None
         texts = (*manifest.overrides, *manifest.options)
         if manifest.kind not in KINDS or not all(isinstance(text, str) for text in texts):
             raise wrong
         return manifest
+
+
+def read_json(path: Path) -> Any:  # noqa: ANN401 - JSON is anything
+    """Reads a file of an output directory; InputError if it is damaged or not there."""
+    content = files.read(path, files.RESULT_BYTES_MAX, WHOLE)
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged: {error}", WRITE_AGAIN) from None
 
 
 def write_json(path: Path, content: object) -> None:

@@ -176,7 +176,7 @@ def test_what_an_output_says_of_itself_is_checked(
     laxity("observe", output)
     (output / "laxity.json").write_text(json.dumps({**manifest, "overrides": [1]}))
     for command in ("why", "observe", "report"):
-        assert "not an output directory" in laxity(command, output, code=2).stderr
+        assert "laxity.json is damaged" in laxity(command, output, code=2).stderr
 
 
 def test_the_standard_input_is_read_within_the_limit(host: Path) -> None:

@@ -543,6 +543,16 @@ def test_a_damaged_directory_is_refused(late: Path, tmp_path: Path, file: str, d
         report.write(directory)
 
 
+@pytest.mark.parametrize("damage", [b"", b"[]", b"{}", b'{"kind": "run"', b"\xff"])
+def test_a_damaged_manifest_is_called_damaged(late: Path, tmp_path: Path, damage: bytes) -> None:
+    directory = tmp_path / "run"
+    shutil.copytree(late, directory)
+    (directory / "laxity.json").write_bytes(damage)
+    with pytest.raises(InputError, match=r"laxity\.json is damaged") as refused:
+        report.write(directory)
+    assert refused.value.help == "write the directory again, as it was written"
+
+
 @pytest.mark.slow
 def test_a_small_table_that_would_take_all_memory_is_refused(tmp_path: Path) -> None:
     path, many = tmp_path / "a.parquet", 1 << 20

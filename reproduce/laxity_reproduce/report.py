@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from laxity import substrates
-from laxity.directory import Manifest
+from laxity.directory import Manifest, read_json
 from laxity.report.page import Cell, Page, Picture, Section, Table, plain, repeats
-from laxity.results.origin import read_json, read_table
+from laxity.results.origin import read_table
 from laxity.results.records import decoded
 from laxity.substrates.linux import Linux
 from laxity.substrates.xen import Xen

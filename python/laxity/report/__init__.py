@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from laxity import additions
-from laxity.directory import Manifest
+from laxity.directory import WRITE_AGAIN, Manifest
 from laxity.errors import InputError
 from laxity.report import capacity, comparison, run, sweep
 from laxity.report.page import html
@@ -66,7 +66,7 @@ def write(directory: Path, window: tuple[int, int] | None = None) -> Path:
     try:
         page = run.page(directory, window) if kind == "run" else _page_of(kind)(directory)
     except (OSError, pa.ArrowException, KeyError, TypeError) as error:
-        raise InputError(f"{directory} is damaged: {error}", "write it again") from None
+        raise InputError(f"{directory} is damaged: {error}", WRITE_AGAIN) from None
     try:
         figures = directory / FIGURES
         figures.mkdir(exist_ok=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from laxity import directory as directories
-from laxity.results.origin import Origin, frame_of, load_origin, read_json, save_origin
+from laxity.results.origin import Origin, frame_of, load_origin, save_origin
 from laxity.results.run import Run
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Comparison:
         """Reads what `save` wrote; InputError if it is something else."""
         path = Path(directory)
         origin = load_origin(path, "compare")
-        content = read_json(path / RESULTS)
+        content = directories.read_json(path / RESULTS)
         runs = tuple(Run.from_json(each, origin) for each in content["results"])
         return cls(runs, origin, tuple(content["notes"]))
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity import directory as directories
 from laxity import files
@@ -51,17 +50,8 @@ def load_origin(directory: Path, kind: str) -> Origin:
     if manifest.kind != kind:
         message = f"{directory} is the output of `laxity {manifest.kind}`, not of `laxity {kind}`"
         raise InputError(message)
-    host = files.read(directory / directories.HOST, files.HOST_BYTES_MAX)
+    host = files.read(directory / directories.HOST, files.HOST_BYTES_MAX, directories.WHOLE)
     return Origin(host, directories.HOST, manifest.overrides, manifest.options)
-
-
-def read_json(path: Path) -> Any:  # noqa: ANN401 - JSON is anything
-    """Reads a file of an output directory; InputError if it is damaged or not there."""
-    content = files.read(path, files.RESULT_BYTES_MAX)
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is damaged: {error}") from None
 
 
 TABLE_BYTES_MAX = 2 << 30
@@ -96,7 +86,8 @@ def read_table(path: Path) -> pa.Table:
         )
         for each in schema:
             if pa.types.is_nested(each.type) and each.type != pa.list_(pa.int64()):
-                raise InputError(f"{path} is damaged: {each.name} is of type {each.type}")
+                message = f"{path} is damaged: {each.name} is of type {each.type}"
+                raise InputError(message, directories.WRITE_AGAIN)
         # A text that stands in many rows is in the file, and so far in memory, once.
         texts = [each.name for each in schema if _is_text(each.type)]
         table = pq.read_table(file, read_dictionary=texts)

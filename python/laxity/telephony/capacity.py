@@ -12,7 +12,7 @@ from laxity.errors import InputError
 from laxity.resolved import calls_of
 from laxity.results.acceptance import KINDS, limits_of
 from laxity.results.design import Remedy
-from laxity.results.origin import Origin, load_origin, read_json, save_origin
+from laxity.results.origin import Origin, load_origin, save_origin
 from laxity.results.records import decoded, encoded
 from laxity.results.run import Run
 from laxity.substrates.substrate import refuse
@@ -196,7 +196,7 @@ class Capacity:
         """Reads what `save` wrote; InputError if it is something else."""
         path = Path(directory)
         origin = load_origin(path, "capacity")
-        content = read_json(path / CAPACITY)
+        content = directories.read_json(path / CAPACITY)
         tried = tuple(
             Tried(
                 each["load"],
