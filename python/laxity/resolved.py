@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from laxity import _core
     from laxity.resolved_schema import Calls, Domain, Network, ResolvedHost, Server, Task
-    from laxity.results.jobs import Counted, Responses, Times
     from laxity.results.run import Run
     from laxity.results.streams import KeptStream
     from laxity.trace_schema import Measured, Metadata
@@ -69,10 +68,17 @@ class Resolved:
         self.overrides = list(overrides)
 
     @cached_property
+    def complete(self) -> _core.CompleteHost:
+        """The complete host, of which the extension module is asked."""
+        with core_errors():
+            return self.file.complete(self.overrides)
+
+    @cached_property
     def host(self) -> ResolvedHost:
         """The complete host: drawn tasks included, all times in ns."""
-        with core_errors():
-            host: ResolvedHost = json.loads(self.file.host(self.overrides))
+        import msgspec
+
+        host: ResolvedHost = msgspec.json.decode(self.complete.json())
         return host
 
     def gives(self, key: str) -> bool:
@@ -104,8 +110,7 @@ class Resolved:
 
     def trace_metadata(self, substrate: str) -> Metadata:
         """Returns what a trace says of its run before its first record."""
-        with core_errors():
-            metadata: Metadata = json.loads(self.file.trace_metadata(self.overrides, substrate))
+        metadata: Metadata = json.loads(self.complete.trace_metadata(substrate))
         return metadata
 
     def measured(
@@ -125,33 +130,20 @@ class Resolved:
         int64 bytes. `beside` is the part of the result that does not follow from jobs, and
         `streams` are packets of voice. `options` name the substrate on the command line.
         """
-        from laxity.results.run import Run
+        from laxity.results.jobs import responses_of_core
+        from laxity.results.run import Run, result_of
 
         with core_errors():
-            result, times, _ = self.file.result_of_jobs(
-                self.overrides, substrate, completions, json.dumps(measured)
+            result, times, _ = self.complete.result_of_jobs(
+                substrate, completions, json.dumps(measured)
             )
         content = json.loads(result) | (beside or {})
         if content["telephony"] is not None:
             calls = calls_of(self.host)
             content["telephony"] |= {"limits": calls["acceptance"], "playout": calls["playout"]}
-        responses, counted = self.responses(times)
-        return Run.from_json(content, self.origin(options), responses, trace, streams, counted)
-
-    def responses(self, times: list[list[_core.Times]]) -> tuple[Responses, Counted]:
-        """Returns response times of all tasks: each one of those kept, and counts of the others."""
-        from laxity.results.jobs import Counts
-
-        responses: Responses = {}
-        counted: Counted = {}
-        for domain, of_domain in zip(self.host["domains"], times, strict=True):
-            for task, (response_ns, jobs) in zip(domain["tasks"], of_domain, strict=True):
-                found, key = _int64(response_ns), (domain["name"], task["name"])
-                if jobs is None:
-                    responses[key] = found
-                else:
-                    counted[key] = Counts(found, _int64(jobs))
-        return responses, counted
+        found = result_of(content)
+        responses, counted = responses_of_core(found, times)
+        return Run.of(found, self.origin(options), responses, trace, streams, counted)
 
 
 def refuse_helpers(host: ResolvedHost, why: str, instead: str) -> None:
@@ -206,9 +198,3 @@ def overrides_of(
     settings = [set] if isinstance(set, str) else list(set)
     named = {"host.policy": policy, "seed": seed, "duration": duration}
     return [*settings, *(f"{key}={value}" for key, value in named.items() if value is not None)]
-
-
-def _int64(content: bytes) -> Times:
-    import numpy as np
-
-    return np.frombuffer(content, "<i8").astype(np.int64)

@@ -59,8 +59,8 @@ def times(*completions_ns: int) -> list[list[bytes]]:
 
 
 @pytest.fixture
-def host() -> _core.HostFile:
-    return _core.HostFile(HOST, "host.toml")
+def host() -> _core.CompleteHost:
+    return _core.HostFile(HOST, "host.toml").complete([])
 
 
 @pytest.fixture
@@ -79,11 +79,11 @@ def as_simulated(tmp_path: Path) -> str:
     )
 
 
-def test_a_run_as_simulated(host: _core.HostFile, as_simulated: str, tmp_path: Path) -> None:
+def test_a_run_as_simulated(host: _core.CompleteHost, as_simulated: str, tmp_path: Path) -> None:
     simulated, imported = str(tmp_path / "sim"), str(tmp_path / "xen")
-    result, responses, _ = host.run([], simulated)
+    result, responses, _ = host.run(simulated)
     completions = times(2 * MS, 12 * MS)
-    metadata = host.trace_metadata([], "xen")
+    metadata = host.trace_metadata("xen")
     summary = json.loads(
         _core.import_xen(as_simulated, imported, metadata, DOMIDS, completions, START_REALTIME_NS)
     )
@@ -107,7 +107,7 @@ def test_a_run_as_simulated(host: _core.HostFile, as_simulated: str, tmp_path: P
         "events": 0,
         "wall_ns": 0,
     }
-    on_xen, responses_on_xen, _ = host.result_of_jobs([], "xen", completions, json.dumps(measured))
+    on_xen, responses_on_xen, _ = host.result_of_jobs("xen", completions, json.dumps(measured))
     assert responses_on_xen == responses
     simulated_domains = json.loads(result)["domains"]
     for domain in simulated_domains:
@@ -115,8 +115,8 @@ def test_a_run_as_simulated(host: _core.HostFile, as_simulated: str, tmp_path: P
     assert json.loads(on_xen)["domains"] == simulated_domains
 
 
-def test_what_is_wrong_is_told(host: _core.HostFile, as_simulated: str, tmp_path: Path) -> None:
-    metadata = host.trace_metadata([], "xen")
+def test_what_is_wrong_is_told(host: _core.CompleteHost, as_simulated: str, tmp_path: Path) -> None:
+    metadata = host.trace_metadata("xen")
 
     def refused(
         domids: str = DOMIDS,
@@ -138,10 +138,10 @@ def test_what_is_wrong_is_told(host: _core.HostFile, as_simulated: str, tmp_path
     assert "job 0 cannot have completed at -1 ns" in refused(completions=times(-1))
     assert "is not within the traced time" in refused(start_ns=START_REALTIME_NS + 2 * MS)
     with pytest.raises(ValueError, match="what was measured: missing field"):
-        host.result_of_jobs([], "xen", times(UNFINISHED), "{}")
+        host.result_of_jobs("xen", times(UNFINISHED), "{}")
 
 
-def test_why_a_job_on_xen_was_late(host: _core.HostFile, tmp_path: Path) -> None:
+def test_why_a_job_on_xen_was_late(host: _core.CompleteHost, tmp_path: Path) -> None:
     """The first job waits 9 ms for the other domain, and runs for 0.5 ms longer than its cost."""
     dumped = dump(
         tmp_path / "late.bin",
@@ -149,7 +149,7 @@ def test_why_a_job_on_xen_was_late(host: _core.HostFile, tmp_path: Path) -> None
     )
     trace = tmp_path / "xen"
     completions = times(11 * MS + MS // 2, 14 * MS)
-    metadata = host.trace_metadata([], "xen")
+    metadata = host.trace_metadata("xen")
     _core.import_xen(dumped, str(trace), metadata, DOMIDS, completions, START_REALTIME_NS)
     (late,) = why(trace).late
     assert (late.what, late.late_ns) == ("control/loop#0", 1_500_000)

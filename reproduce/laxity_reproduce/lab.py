@@ -132,5 +132,5 @@ class Lab:
     def resolved(self, host: _core.HostFile, overrides: Sequence[str]) -> ResolvedHost:
         """The host that results, in base units."""
         with core_errors():
-            resolved: ResolvedHost = json.loads(host.host(list(overrides)))
+            resolved: ResolvedHost = json.loads(host.complete(list(overrides)).json())
         return resolved

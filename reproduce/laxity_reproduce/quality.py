@@ -84,9 +84,9 @@ def _call(stream: KeptStream) -> voice.Call:
 def measure(host: bytes, name: str, overrides: Sequence[str]) -> Outcome:
     """Runs a host, and listens to the calls that it samples."""
     with core_errors():
-        file = _core.HostFile(host, name)
-        resolved: ResolvedHost = json.loads(file.host(list(overrides)))
-        text, _, kept = file.run(list(overrides), None, None)
+        complete = _core.HostFile(host, name).complete(list(overrides))
+        text, _, kept = complete.run()
+    resolved: ResolvedHost = json.loads(complete.json())
     result = decoded(json.loads(text), RunResult)
     found, of_host = result.telephony, resolved["calls"]
     assert found is not None  # noqa: S101, for the types: the hosts of these papers have calls.

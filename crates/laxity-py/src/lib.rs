@@ -4,6 +4,7 @@
 
 mod bandwidth;
 mod border;
+mod complete;
 mod fleet;
 mod imported;
 mod interrupts;
@@ -15,10 +16,11 @@ mod sweep;
 mod voice;
 
 use border::{HostError, host_error, json, open, refused};
+use complete::{CompleteHost, Kept, kept};
 use interrupts::interruptible;
 use laxity_host::{Document, Host, Open};
-use laxity_run::{Measured, Outcome, Responses};
-use laxity_trace::{Reader, Seen, TraceError};
+use laxity_run::Outcome;
+use laxity_trace::{Reader, TraceError};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use std::fs::File;
@@ -26,19 +28,8 @@ use std::io::{BufWriter, Write};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// A kept stream: its number, its call, when its first packet was sent, and when each arrived, as little-endian int64
-/// bytes.
-type Kept = (u64, Option<u64>, i64, Vec<u8>);
-
-/// Response times of a task as little-endian int64 bytes: each of them, or, with how many there are of each, the
-/// lengths that occur.
-type Times = (Vec<u8>, Option<Vec<u8>>);
-
 /// Stretches of a trace, each from and to, ns, with its bytes; and the overview.
 type Levels = (Vec<(i64, i64, Vec<u8>)>, Vec<u8>);
-
-/// A result as JSON, the response times of each domain and task, and the kept streams.
-type ResultAndTimes = (String, Vec<Vec<Times>>, Vec<Kept>);
 
 /// A domain and its task; no task stands for the budget and the period that are given to the domain.
 type Demand = (String, Option<String>);
@@ -67,43 +58,8 @@ impl Question {
     }
 }
 
-fn result_and_times(outcome: &Outcome) -> PyResult<ResultAndTimes> {
-    let times = |responses: &Responses| match responses {
-        Responses::Each(times) => (bytes(times), None),
-        Responses::Counted(counted) => {
-            let lengths = counted.lengths().flat_map(|(ns, _)| ns.to_le_bytes());
-            let jobs = counted.lengths().flat_map(|(_, jobs)| jobs.to_le_bytes());
-            (lengths.collect(), Some(jobs.collect()))
-        }
-    };
-    let responses = (outcome.responses.iter())
-        .map(|tasks| tasks.iter().map(times).collect())
-        .collect();
-    Ok((json(&outcome.result)?, responses, kept(outcome)))
-}
-
-fn bytes(times: &[i64]) -> Vec<u8> {
-    let mut bytes = vec![0; size_of_val(times)];
-    for (to, time) in bytes.chunks_exact_mut(size_of::<i64>()).zip(times) {
-        to.copy_from_slice(&time.to_le_bytes());
-    }
-    bytes
-}
-
-fn kept(outcome: &Outcome) -> Vec<Kept> {
-    (outcome.kept.iter())
-        .map(|kept| {
-            (
-                kept.stream,
-                kept.call,
-                kept.start_ns,
-                bytes(&kept.arrived_ns),
-            )
-        })
-        .collect()
-}
-
 /// A host file, parsed once; its methods take overrides (`a.b=value`) and check the host that results.
+/// [`CompleteHost`] answers several questions about one host, which is checked once.
 #[pyclass(frozen, module = "laxity._core")]
 struct HostFile {
     document: Arc<Document>,
@@ -142,9 +98,9 @@ impl HostFile {
         (text.as_bytes().to_vec(), name)
     }
 
-    /// The host that results, complete and in base units, as JSON.
-    fn host(&self, overrides: Vec<String>) -> PyResult<String> {
-        json(&self.resolve(&overrides)?)
+    /// The host that results.
+    fn complete(&self, overrides: Vec<String>) -> PyResult<CompleteHost> {
+        Ok(CompleteHost(self.resolve(&overrides)?))
     }
 
     /// The schedulability analysis, as JSON.
@@ -243,50 +199,6 @@ impl HostFile {
         self.document
             .with_values(&values)
             .map_err(|error| host_error(&error))
-    }
-
-    /// Runs the host; returns the result as JSON, the response times of each domain's and task's completed jobs, and
-    /// the streams whose packets were kept. Writes a trace to a path, if one is given. Calls `progress(done_ns)` a few
-    /// times a second. What the trace `seen`, if one is given, shows of a run of the host elsewhere is as there: the
-    /// order in which jobs of one instant are released, and the ticks of idle guests.
-    #[pyo3(signature = (overrides, trace=None, progress=None, seen=None))]
-    fn run(
-        &self,
-        py: Python<'_>,
-        overrides: Vec<String>,
-        trace: Option<&str>,
-        progress: Option<Py<PyAny>>,
-        seen: Option<&str>,
-    ) -> PyResult<ResultAndTimes> {
-        let seen = seen.map_or_else(|| Ok(Seen::default()), |path| imported::seen(py, path))?;
-        let host = self.resolve(&overrides)?;
-        let outcome = runs::one(py, &host, &seen, trace, progress.as_ref())?;
-        result_and_times(&outcome)
-    }
-
-    /// What a trace of the host says about the run before its first record, as JSON.
-    fn trace_metadata(&self, overrides: Vec<String>, substrate: &str) -> PyResult<String> {
-        json(&laxity_run::metadata(&self.resolve(&overrides)?, substrate))
-    }
-
-    /// The result of a run that was not simulated, as `run` gives it: by the same rules. `completions` is, for each
-    /// domain and task, when the jobs completed, ns from the start of the run as int64 bytes, the greatest int64 for
-    /// those that did not; `measured` (JSON) has `cpu_ns` of each domain, `schedule_calls`, `context_switches`,
-    /// `schedule_ns` and `context_switch_ns`, which are null if they were not measured, `events` and `wall_ns`.
-    fn result_of_jobs(
-        &self,
-        overrides: Vec<String>,
-        substrate: &str,
-        completions: imported::Times,
-        measured: &str,
-    ) -> PyResult<ResultAndTimes> {
-        let host = self.resolve(&overrides)?;
-        let measured: Measured = serde_json::from_str(measured)
-            .map_err(|error| PyValueError::new_err(format!("what was measured: {error}")))?;
-        let completions_ns = imported::times(&completions)?;
-        let outcome = laxity_run::outcome_of_jobs(&host, substrate, &completions_ns, &measured)
-            .map_err(|error| PyValueError::new_err(error.to_string()))?;
-        result_and_times(&outcome)
     }
 
     /// What the runs of one host for each list of overrides take, as JSON. All hosts are checked.
@@ -470,7 +382,7 @@ fn host_schema() -> String {
     laxity_host::schema()
 }
 
-/// The JSON Schema of resolved hosts, which `HostFile.host` returns.
+/// The JSON Schema of resolved hosts, which `CompleteHost.json` returns.
 #[pyfunction]
 fn resolved_host_schema() -> String {
     laxity_host::resolved_schema()
@@ -486,6 +398,7 @@ fn result_schema() -> String {
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("HostError", module.py().get_type::<HostError>())?;
     module.add_class::<HostFile>()?;
+    module.add_class::<CompleteHost>()?;
     module.add_class::<fleet::FleetFile>()?;
     module.add_function(wrap_pyfunction!(fleet::fleet_schema, module)?)?;
     module.add_function(wrap_pyfunction!(fleet::is_fleet, module)?)?;

@@ -136,14 +136,10 @@ pub fn estimate(
         let host = document.host(overrides)?;
         Ok(laxity_sim::estimate(&host))
     };
-    let estimate = match &overrides[..] {
-        // Threads would take longer than this, and than many a run.
-        [overrides] => of_run(overrides),
-        _ => interruptible(py, move || {
-            let each = overrides.par_iter().map(of_run);
-            each.try_reduce(Estimate::default, |a, b| Ok(a.and(b)))
-        })?,
-    };
+    let estimate = interruptible(py, move || {
+        let each = overrides.par_iter().map(of_run);
+        each.try_reduce(Estimate::default, |a, b| Ok(a.and(b)))
+    })?;
     estimate.map_err(|error: FileError| host_error(&error))
 }
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from laxity import _core
+    from laxity.results.schema import RunResult
 
 Times = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -25,6 +30,24 @@ class Counts:
 
 Counted = dict[tuple[str, str], Counts]
 """Response times of tasks that have too many jobs to keep each one's, by domain and task."""
+
+
+def responses_of_core(
+    result: RunResult, times: list[list[_core.Times]]
+) -> tuple[Responses, Counted]:
+    """Names what the extension module gives with a result, for each domain and task of it."""
+    responses: Responses = {}
+    counted: Counted = {}
+    for domain, of_domain in zip(result.domains, times, strict=True):
+        for task, (response_ns, jobs) in zip(domain.tasks, of_domain, strict=True):
+            key, found = (domain.name, task.name), np.frombuffer(response_ns, np.int64)
+            if jobs is None:
+                responses[key] = found
+            else:
+                counted[key] = Counts(found, np.frombuffer(jobs, np.int64))
+    return responses, counted
+
+
 _RESPONSE_SCHEMA = pa.schema(
     [("domain", pa.string()), ("task", pa.string()), ("response_ns", pa.int64())]
 )

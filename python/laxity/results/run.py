@@ -20,7 +20,7 @@ from laxity.results.jobs import (
     responses_of_table,
     responses_table,
 )
-from laxity.results.origin import Origin, frame_of, load_origin, read_json, read_table, save_origin
+from laxity.results.origin import Origin, frame_of, load_origin, read_table, save_origin
 from laxity.results.records import decoded, encoded
 from laxity.results.schema import DomainResult, RunResult, TaskResult, Waits
 from laxity.results.streams import (
@@ -55,17 +55,16 @@ class Run(RunResult):
     """The trace's file, if the run was traced."""
 
     @classmethod
-    def from_json(
+    def of(
         cls,
-        content: Mapping[str, object],
+        result: RunResult,
         origin: Origin,
         responses: Responses | None = None,
         trace: Path | None = None,
         streams: tuple[KeptStream, ...] = (),
         counted: Counted | None = None,
     ) -> Run:
-        """Makes a run of the result object of the extension module, and judges its calls."""
-        result = decoded(_with_playout(content), RunResult)
+        """Makes a run of its result and all else that is known of it, and judges its calls."""
         telephony = None if result.telephony is None else judged(result.telephony)
         return cls(
             **{**vars(result), "telephony": telephony},
@@ -75,6 +74,11 @@ class Run(RunResult):
             streams=streams,
             trace=trace,
         )
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, object], origin: Origin) -> Run:
+        """Makes a run of the object that `to_json` returns, of this version or an older one."""
+        return cls.of(result_of(content), origin)
 
     def to_json(self) -> dict[str, object]:
         """Returns the result object, as its JSON Schema (`laxity schema result`) has it."""
@@ -195,8 +199,8 @@ class Run(RunResult):
         path = Path(directory)
         origin = load_origin(path, "run")
         trace, streams, counts = path / directories.TRACE, path / STREAMS, path / COUNTS
-        return cls.from_json(
-            read_json(path / RESULT),
+        return cls.of(
+            result_of(directories.read_json(path / RESULT)),
             origin,
             responses_of_table(read_table(path / RESPONSES)),
             trace if trace.exists() else None,
@@ -211,11 +215,14 @@ class Run(RunResult):
         return notebook.table(f"{self.heading()}: {self.verdict()}", self.frame())
 
 
-def _with_playout(content: object) -> object:
-    """A result with its playout buffer, which versions that had only the fixed one do not name."""
-    if not isinstance(content, dict) or not isinstance(content.get("telephony"), dict):
-        return content
-    return {**content, "telephony": {"playout": "fixed", **content["telephony"]}}
+def result_of(content: object) -> RunResult:
+    """Reads the object that `Run.to_json` returns; older versions do not name the playout buffer.
+
+    Raises InputError if it is something else.
+    """
+    if isinstance(content, dict) and isinstance(content.get("telephony"), dict):
+        content = {**content, "telephony": {"playout": "fixed", **content["telephony"]}}
+    return decoded(content, RunResult)
 
 
 def mean_wait_ns(waits: Waits) -> float:

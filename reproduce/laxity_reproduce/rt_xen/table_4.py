@@ -63,7 +63,7 @@ def runs_of(loads: list[int], step: int) -> str:
 def _verdict(host: _core.HostFile, overrides: list[str]) -> tuple[bool, bool]:
     """Whether every server gets its budget, and whether every task then meets its deadline."""
     with core_errors():
-        servers = davis_burns.servers_of(json.loads(host.host(overrides)))
+        servers = davis_burns.servers_of(json.loads(host.complete(overrides).json()))
     return davis_burns.servers_hold(servers), davis_burns.tasks_hold(servers)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -78,22 +77,24 @@ class Sim(Substrate):
     ) -> Run:
         """See Substrate; nothing is left but the trace."""
         del keep
+        import msgspec
+
         from laxity.errors import core_errors
+        from laxity.results.jobs import responses_of_core
         from laxity.results.run import Run
+        from laxity.results.schema import RunResult
         from laxity.results.streams import streams_of_core
 
         self._begin([host], say, trace)
         with core_errors():
-            result, times, streams = host.file.run(
-                host.overrides,
+            result, times, streams = host.complete.run(
                 None if trace is None else str(trace),
-                _of(progress, host.host["duration_ns"]),
+                _of(progress, host),
                 None if seen is None else str(seen),
             )
-        responses, counted = host.responses(times)
-        return Run.from_json(
-            json.loads(result), host.origin(), responses, trace, streams_of_core(streams), counted
-        )
+        found = msgspec.json.decode(result, type=RunResult)
+        responses, counted = responses_of_core(found, times)
+        return Run.of(found, host.origin(), responses, trace, streams_of_core(streams), counted)
 
     def run_many(
         self,
@@ -107,7 +108,10 @@ class Sim(Substrate):
     ) -> list[Run]:
         """See Substrate; on all CPUs. The runs have no response times."""
         del keep
+        import msgspec
+
         from laxity.results.run import Run
+        from laxity.results.schema import RunResult
         from laxity.results.streams import streams_of_core
         from laxity.substrates.sim.many import results
 
@@ -116,7 +120,11 @@ class Sim(Substrate):
         found = results(run_many, [host.overrides for host in hosts], progress, workers)
         runs = (run for _, of_part in found for run in of_part)
         return [
-            Run.from_json(json.loads(result), host.origin(), streams=streams_of_core(of_run))
+            Run.of(
+                msgspec.json.decode(result, type=RunResult),
+                host.origin(),
+                streams=streams_of_core(of_run),
+            )
             for (result, of_run), host in zip(runs, hosts, strict=True)
         ]
 
@@ -148,13 +156,18 @@ class Sim(Substrate):
 
     def estimate(self, hosts: Sequence[Resolved]) -> Estimate:
         """Returns what the runs of these hosts take together; all of them are checked."""
+        import msgspec
+
         from laxity.errors import core_errors
         from laxity.substrates.sim.estimate import Estimate
 
-        with core_errors():
-            return Estimate(
-                **json.loads(hosts[0].file.estimate([host.overrides for host in hosts]))
-            )
+        match hosts:
+            case [host]:
+                found = host.complete.estimate()
+            case _:
+                with core_errors():
+                    found = hosts[0].file.estimate([host.overrides for host in hosts])
+        return msgspec.json.decode(found, type=Estimate)
 
     def _begin(
         self,
@@ -179,5 +192,8 @@ _COSTS = ("host.costs=", "host.network=")
 """Overrides that choose profiles of costs."""
 
 
-def _of(progress: Progress | None, total: int) -> Callable[[int], None] | None:
-    return None if progress is None else lambda done: progress(done, total)
+def _of(progress: Progress | None, host: Resolved) -> Callable[[int], None] | None:
+    if progress is None:
+        return None
+    duration_ns = host.host["duration_ns"]
+    return lambda done_ns: progress(done_ns, duration_ns)

@@ -14,6 +14,7 @@ from laxity.errors import InputError
 if TYPE_CHECKING:
     from laxity.workers.workers import Workers
 
+MEMORY = Path("/proc/meminfo")
 SAID_NS = 10_000_000_000
 """What takes less long is not announced."""
 
@@ -30,12 +31,15 @@ class Resources:
     @classmethod
     def free(cls, trace: Path | None = None, workers: Workers | None = None) -> Resources:
         """Returns what nobody uses of this machine's resources, or those of workers."""
-        _, _, available = Path("/proc/meminfo").read_text().partition("MemAvailable:")
+        _, _, available = MEMORY.read_bytes().partition(b"MemAvailable:")
         # A directory that is not there is refused where the trace is opened.
         disk = None
         if trace is not None and trace.parent.is_dir():
             disk = shutil.disk_usage(trace.parent).free
-        cpus, memory_bytes = len(os.sched_getaffinity(0)), 1024 * int(available.split()[0])
+        cpus, memory_bytes = (
+            len(os.sched_getaffinity(0)),
+            1024 * int(available.split(maxsplit=1)[0]),
+        )
         if workers is not None:
             cpus, memory_bytes = workers.count, workers.memory_bytes or memory_bytes
         return cls(cpus, memory_bytes, disk)
@@ -85,22 +89,21 @@ class Estimate:
     def excess(self, resources: Resources, *, long: bool) -> InputError | None:
         """Says what they take beyond what the machine has, or, unless `long`, beyond an hour."""
         time_ns, memory_bytes = self.time_ns(resources), self._memory_bytes(resources)
-        said = self.say(resources)
         if memory_bytes > resources.memory_bytes:
             return InputError(
                 f"this needs {_size(memory_bytes)} of memory, and {_size(resources.memory_bytes)} "
-                f"are free ({said})",
+                f"are free ({self.say(resources)})",
                 f"describe fewer tasks and VCPUs: there are {self.tasks:,} tasks",
             )
         if resources.disk_bytes is not None and self.trace_bytes > resources.disk_bytes:
             return InputError(
                 f"the trace would have {_size(self.trace_bytes)}, and "
-                f"{_size(resources.disk_bytes)} of the disk are free ({said})",
+                f"{_size(resources.disk_bytes)} of the disk are free ({self.say(resources)})",
                 "add --no-trace, or take a shorter --duration",
             )
         if time_ns > TIME_NS_MAX and not long:
             return InputError(
-                f"this takes {said}",
+                f"this takes {self.say(resources)}",
                 f"take {_share(TIME_NS_MAX / time_ns)} of the duration, fewer tasks or fewer runs; "
                 "or add --long, if that is meant",
             )
