@@ -32,7 +32,7 @@ RESULTS = measure.ROOT / "docs" / "results"
 PAGE = RESULTS / "speed.md"
 FIGURE = RESULTS / "speed.svg"
 
-FLAT_RATIO = 700
+FLAT_RATIO = 2500
 RT_XEN_RATIO = 300
 TRACE_FACTOR = 3
 WHY_RECORD_NS = 100
@@ -48,7 +48,7 @@ LOG_LINEAR = 2
 
 
 def main() -> None:
-    """Runs everything; takes about five minutes."""
+    """Runs everything; takes about four minutes."""
     before = os.getloadavg()[0]
     simso, speeds = _step("speed against SimSo", measure.speeds)
     call_speeds = _step("speed of calls", measure.call_speeds)
@@ -101,7 +101,7 @@ def _speed_section(simso: Spread, speeds: list[Speed]) -> list[str]:
         *page.paragraph(
             f"""
         Speeds are model seconds a second, without a trace, in runs of 300 model seconds: the median
-        (least to greatest) of {measure.ROUNDS} rounds, in which SimSo and all hosts take turns.
+        (least to greatest) of {measure.SPEED_ROUNDS} rounds, in which SimSo and all hosts take turns.
         *Run* is the whole call of `laxity.Host.run`, and *engine* the simulation in it; the ratio
         is *run* divided by SimSo's speed on the flat host in the same round. SimSo 0.8.5, flat
         host: {page.spread(simso, 1)}.
