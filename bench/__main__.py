@@ -103,8 +103,8 @@ def _speed_section(simso: Spread, speeds: list[Speed]) -> list[str]:
         Speeds are model seconds a second, without a trace, in runs of 300 model seconds: the median
         (least to greatest) of {measure.SPEED_ROUNDS} rounds, in which SimSo and all hosts take
         turns. *Run* is the whole call of `laxity.Host.run`, and *engine* the simulation in it; the
-        ratio is *run* divided by SimSo's speed on the flat host in the same round. SimSo 0.8.5, flat
-        host: {page.spread(simso, 1)}.
+        ratio is *run* divided by SimSo's speed on the flat host in the same round. SimSo 0.8.5,
+        flat host: {page.spread(simso, 1)}.
             """
         ),
         *page.table(

@@ -91,6 +91,11 @@ exits() {
     exits=--exits
 }
 
+# behind NS: periods of servers begin so long after the runs of windows
+behind() {
+    behind_ns=$1
+}
+
 # parameters NAME KEY=VALUE...: those of a domain under that policy
 parameters() {
     echo "domain $*" >>/tmp/scheduler.domains
@@ -162,8 +167,8 @@ try_window() {
     [ -z "$policy" ] || start_scheduler
     now=$(laxity-vmm --now) || fail "laxity-vmm: $now"
     start=$((${now%% *} + lead))
-    # Periods begin with the run, as in the simulator.
-    [ -z "$policy" ] || echo "phase $start ${now#* }" >&7
+    # Periods begin with the run, as in the simulator, but for what a plan says.
+    [ -z "$policy" ] || echo "phase $((start + behind_ns)) ${now#* }" >&7
     laxity-ftrace --until $((start + duration)) --mib "$mib" $exits "$into/trace.bin" >/tmp/trace.log 2>&1 &
     tracer=$!
     until grep -qs recording /tmp/trace.log; do
@@ -269,3 +274,4 @@ domains=
 policy=
 profiled=
 exits=
+behind_ns=0

@@ -91,6 +91,11 @@ def test_a_model_of_this_host_has_what_is_known_of_it(tmp_path: Path) -> None:
     model = ours.changed(Kvm().settled(tmp_path, ours)).host
     assert model["costs"]["context_switch"] == {"ns": known.SWITCH_NS}
     assert model["timer_latency_ns"] == known.TIMER_LATENCY_NS
+    polling = ours.changed(["host.policy=polling"])
+    (behind,) = (line for line in Plan.of(polling.host).script().splitlines() if "behind" in line)
+    late_ns = polling.changed(Kvm().settled(tmp_path, polling)).host["timer_latency_ns"]
+    assert behind == f"behind {late_ns - known.TIMER_LATENCY_NS}"
+    assert "behind" not in Plan.of(ours.host).script()
     shares = ours.changed(["host.policy=credit", "host.time-slice=1 ms"])
     shares = shares.changed(Kvm().settled(tmp_path, shares))
     assert shares.host["settings"]["time_slice_ns"] == 1_000_000 + known.SLICE_LATENCY_NS

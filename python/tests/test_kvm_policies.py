@@ -213,13 +213,44 @@ tasks = [{ name = "work", cost = "1 ms", period = "20 ms" }]
 """
 
 
+TOGETHER = """\
+duration = "100 ms"
+
+[host]
+cpus = 1
+policy = "polling"
+
+[[domain]]
+name = "first"
+priority = 1
+budget = "2 ms"
+period = "10 ms"
+tasks = [{ name = "work", cost = "1 ms", period = "10 ms" }]
+
+[[domain]]
+name = "second"
+priority = 2
+budget = "3 ms"
+period = "10 ms"
+tasks = [{ name = "work", cost = "1 ms", period = "20 ms" }]
+
+[[domain]]
+name = "third"
+priority = 3
+budget = "3 ms"
+period = "30 ms"
+tasks = [{ name = "work", cost = "1 ms", period = "30 ms" }]
+"""
+
+
 def test_guests_that_tell_are_lent_to_and_credit_keeps_its_clock(tmp_path: Path) -> None:
-    """Three policies in one boot, since a boot is what takes longest.
+    """Four policies in one boot, since a boot is what takes longest.
 
     Free time goes to the earliest deadline under lending, and to the first priority otherwise:
     vision needs more than its budget, and logging, which has no deadline, comes before it here.
     Under credit accounting begins with the run, and ticks are no decisions: the same VCPUs run as
-    in the simulator.
+    in the simulator. Under polling guests that wake at one instant have the budgets of the periods
+    that begin then.
     """
     host = Host.load(EXAMPLES / "overload.toml")
     changed = ("duration=600 ms", "domain.logging.priority=2", "domain.vision.priority=3")
@@ -228,6 +259,7 @@ def test_guests_that_tell_are_lent_to_and_credit_keeps_its_clock(tmp_path: Path)
         "lending": host.resolve([*changed, "host.policy=lending"]),
         "sporadic": host.resolve([*changed, *extra, "host.policy=sporadic"]),
         "credit": Host.parse(SHARES).resolve([]),
+        "polling": Host.parse(TOGETHER).resolve([]),
     }
     runs = boot_all(hosts, "repeatable", tmp_path / "out", print)
     credit, trace = runs.pop("credit"), tmp_path / "sim.laxtrace"
@@ -237,6 +269,8 @@ def test_guests_that_tell_are_lent_to_and_credit_keeps_its_clock(tmp_path: Path)
     missed = [domain.missed for domain in sim.domains]
     assert [domain.missed for domain in credit.domains] == missed
     assert sum(missed) > 0
+    polling = runs.pop("polling")
+    assert [(domain.jobs, domain.missed) for domain in polling.domains] == [(10, 0), (5, 0), (3, 0)]
     for name, run in runs.items():
         control, vision, logging = run.domains
         assert (control.jobs, control.missed) == (150, 0)

@@ -327,11 +327,6 @@ impl Instance {
         unsafe { (*self.mailbox).preferred.insert(vcpu, bits) };
     }
 
-    /// Number of VCPUs.
-    pub fn vcpu_count(&self) -> usize {
-        self.vcpus.len()
-    }
-
     /// The CPU whose queue the VCPU is in.
     pub fn cpu_of(&self, vcpu: usize) -> u32 {
         // SAFETY: all pointers in `vcpus` are live.

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from laxity.errors import InputError
 from laxity.policies import PARAMETERS, TABLE, default_of
 from laxity.resolved import refuse_helpers
+from laxity.substrates.kvm import known
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -192,6 +193,8 @@ class Plan:
             lines.append(f"profile {shlex.join(self.profiled)}")
         if self.exits:
             lines.append("exits")
+        if behind_ns := known.BEHIND_NS.get(policy.name):
+            lines.append(f"behind {behind_ns}")
         sizes = f"{self.traced_mib} {self.policy_mib}"
         lines.append(f"window {RUN} {host['duration_ns']} {self.lead_ns} {sizes}")
         return "\n".join(lines) + "\n"
