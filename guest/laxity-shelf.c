@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Puts a file on the shelf: the memory that the emulated machine shares with the lab outside, an
- * ivshmem PCI device. No network and no disk is needed, and nothing depends on the time.
+ * Puts its standard input on the shelf: the memory that the emulated machine shares with the lab
+ * outside, an ivshmem PCI device. No network and no disk is needed, and nothing depends on the
+ * time; nor does the machine need memory for a copy of what comes through a pipe.
  *
- *   laxity-shelf FILE
+ *   tar -c DIRECTORY | laxity-shelf
  *
- * The shelf then holds "LAXITYRS", the length as 8 bytes, little-endian, and the file. The magic is
- * written last: who sees it sees all of the rest.
+ * The shelf then holds "LAXITYRS", the length as 8 bytes, little-endian, and the input. The magic
+ * is written last: who sees it sees all of the rest.
  *
- * Exit code 2 for a wrong use or a file that does not fit, 1 for a machine without a shelf.
+ * Exit code 2 for a wrong use or an input that does not fit, 1 for a machine without a shelf.
  */
 #include <endian.h>
 #include <errno.h>
@@ -96,33 +97,31 @@ static volatile uint8_t *open_shelf(uint64_t *bytes)
 
 int main(int count, char **arguments)
 {
-    if (count != 2)
-        quit(2, "use: laxity-shelf FILE");
-    const char *name = arguments[1];
-    struct stat status;
-    int file = open(name, O_RDONLY | O_NONBLOCK | O_NOCTTY);
-    if (file < 0 || fstat(file, &status))
-        quit(2, "%s: %s", name, strerror(errno));
-    if (!S_ISREG(status.st_mode))
-        quit(2, "%s is not a regular file", name);
-
-    uint64_t bytes = (uint64_t)status.st_size, shelf_bytes;
+    (void)arguments;
+    if (count != 1)
+        quit(2, "use: laxity-shelf, with what to put there as standard input");
+    uint64_t done = 0, shelf_bytes;
     volatile uint8_t *shelf = open_shelf(&shelf_bytes);
-    if (shelf_bytes < HEADER_BYTES || bytes > shelf_bytes - HEADER_BYTES)
-        quit(2,
-             "%s has %llu bytes, more than the shelf of %llu bytes can hold: make the shelf larger",
-             name, (unsigned long long)bytes, (unsigned long long)shelf_bytes);
+    if (shelf_bytes < HEADER_BYTES)
+        quit(2, "the shelf of %llu bytes cannot hold anything", (unsigned long long)shelf_bytes);
+    uint64_t room = shelf_bytes - HEADER_BYTES;
 
     /* What stood here before is not valid from now on. */
     memset((void *)shelf, 0, HEADER_BYTES);
-    uint8_t *place = (uint8_t *)shelf + HEADER_BYTES;
-    for (uint64_t done = 0; done < bytes;) {
-        ssize_t got = read(file, place + done, bytes - done);
-        if (got <= 0)
-            quit(1, "%s: %s", name, got ? strerror(errno) : "became shorter while it was read");
+    for (;;) {
+        uint8_t beyond, *place = (uint8_t *)shelf + HEADER_BYTES + done;
+        ssize_t got = done < room ? read(STDIN_FILENO, place, room - done)
+                                  : read(STDIN_FILENO, &beyond, sizeof beyond);
+        if (got < 0)
+            quit(1, "the standard input cannot be read: %s", strerror(errno));
+        if (!got)
+            break;
+        if (done == room)
+            quit(2, "there are more bytes than the %llu that the shelf can hold: make it larger",
+                 (unsigned long long)room);
         done += (uint64_t)got;
     }
-    uint64_t length = htole64(bytes);
+    uint64_t length = htole64(done);
     memcpy((uint8_t *)shelf + sizeof magic, &length, sizeof length);
     __sync_synchronize();
     memcpy((void *)shelf, magic, sizeof magic);

@@ -320,8 +320,8 @@ def test_only_a_guest_runs_it_as_its_first_process(programs: Path) -> None:
 
 
 def put_on_shelf(
-    programs: Path, directory: Path, file: Path, shelf_bytes: int, devices: int = 1
-) -> subprocess.CompletedProcess[str]:
+    programs: Path, directory: Path, content: bytes, shelf_bytes: int, devices: int = 1
+) -> subprocess.CompletedProcess[bytes]:
     """Runs laxity-shelf where /sys/bus/pci/devices is a directory of ours."""
     root = directory / "devices"
     for number in range(3):
@@ -332,31 +332,33 @@ def put_on_shelf(
         (device / "device").write_text("0x1110\n" if is_shelf else "0x1000\n")
         (device / "enable").write_text("0\n")
         (device / "resource2").write_bytes(b"x" * shelf_bytes)
-    script = 'mount -t tmpfs laxity /sys; mkdir -p "${1%/*}"; ln -s "$2" "$1"; exec "$3" "$4"'
+    script = 'mount -t tmpfs laxity /sys; mkdir -p "${1%/*}"; ln -s "$2" "$1"; exec "$3"'
     place, program = "/sys/bus/pci/devices", programs / "laxity-shelf"
-    words = ["sh", "-ec", script, "sh", place, root, program, file]
+    words = ["sh", "-ec", script, "sh", place, root, program]
     private = ["unshare", "--mount", "--map-root-user"]
     if subprocess.run([*private, "mount", "-t", "tmpfs", "laxity", "/sys"], check=False).returncode:
         pytest.skip("the shelf is not tested where processes may not mount")
-    return subprocess.run([*private, *words], capture_output=True, text=True, check=False)
+    return subprocess.run([*private, *words], input=content, capture_output=True, check=False)
 
 
-def test_the_shelf_has_the_file(programs: Path, tmp_path: Path) -> None:
-    file = tmp_path / "results.tar"
-    file.write_bytes(os.urandom(5000))
-    done = put_on_shelf(programs, tmp_path, file, 5016)
-    assert (done.returncode, done.stderr) == (0, "")
+# What is in a pipe at a time is less than the longer one.
+@pytest.mark.parametrize("length", [5000, 300_000])
+def test_the_shelf_has_what_is_put_there(programs: Path, tmp_path: Path, length: int) -> None:
+    put = os.urandom(length)
+    done = put_on_shelf(programs, tmp_path, put, length + 16)
+    assert (done.returncode, done.stderr) == (0, b"")
     shelves = sorted((tmp_path / "devices").iterdir())
     content = (shelves[2] / "resource2").read_bytes()
-    assert content == b"LAXITYRS" + (5000).to_bytes(8, "little") + file.read_bytes()
-    assert (shelves[1] / "resource2").read_bytes() == b"x" * 5016
+    assert content == b"LAXITYRS" + length.to_bytes(8, "little") + put
+    assert (shelves[1] / "resource2").read_bytes() == b"x" * (length + 16)
     assert (shelves[2] / "enable").read_text().startswith("1")
 
 
 @pytest.mark.parametrize(
     ("shelf_bytes", "devices", "code", "message"),
     [
-        (5015, 1, 2, "has 5000 bytes, more than the shelf of 5015 bytes can hold"),
+        (5015, 1, 2, "there are more bytes than the 4999 that the shelf can hold"),
+        (15, 1, 2, "the shelf of 15 bytes cannot hold anything"),
         (5016, 0, 1, "there is no PCI device 1af4:1110"),
         (5016, 2, 1, "only one can be the shelf"),
     ],
@@ -364,13 +366,11 @@ def test_the_shelf_has_the_file(programs: Path, tmp_path: Path) -> None:
 def test_what_does_not_fit_stays_off_the_shelf(
     programs: Path, tmp_path: Path, shelf_bytes: int, devices: int, code: int, message: str
 ) -> None:
-    file = tmp_path / "results.tar"
-    file.write_bytes(bytes(5000))
-    done = put_on_shelf(programs, tmp_path, file, shelf_bytes, devices)
+    done = put_on_shelf(programs, tmp_path, bytes(5000), shelf_bytes, devices)
     assert done.returncode == code
-    assert message in done.stderr
+    assert message in done.stderr.decode()
     for device in (tmp_path / "devices").iterdir():
-        assert (device / "resource2").read_bytes() == b"x" * shelf_bytes
+        assert b"LAXITYRS" not in (device / "resource2").read_bytes()
 
 
 HARNESS = """

@@ -138,7 +138,7 @@ class Plan:
 
     @property
     def memory_mib(self) -> int:
-        """How much memory the host needs: traces, copies, their archive, and the guests."""
+        """How much memory the host needs: traces, copies, as much to spare, and the guests."""
         traces = 3 * (self.traced_mib * int(self.host["cpus"]) + self.policy_mib)
         guests = MEMORY_MIB_A_DOMAIN * len(self.host["domains"])
         return MEMORY_MIB + traces + guests + (PROFILE_MIB if self.profiled else 0)
