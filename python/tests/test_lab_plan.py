@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import EXAMPLES, HOST, HOST_FILES
 from laxity import Host, InputError
-from laxity.substrates.xen.plan import Plan, Window
+from laxity.substrates.xen.plan import EVENTS, Plan, Window
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -134,6 +134,16 @@ def test_a_boot_has_several_windows() -> None:
         < script.index("\npolicy polling")
         < script.index("\nwindow w1 ")
     )
+
+
+def test_buffers_have_room_for_what_a_policy_does() -> None:
+    """In a run dom0 takes nothing out of them. They stay as large as the first window has them."""
+    host = resolved(HOST, "duration=100 s")
+    told = Window("told", host, EVENTS | 1)
+    assert "\npages " not in Plan.of([Window("w", host)]).files("/laxity")["plan.sh"]
+    script = Plan.of([Window("w", host), told]).files("/laxity")["plan.sh"]
+    # 500,000 records of 40 bytes.
+    assert script.index("\npages 4883\n") < script.index("\nwindow w ")
 
 
 def test_guests_tell_a_policy_that_listens() -> None:

@@ -42,7 +42,7 @@ CONSOLES=/var/log/xen/console
 streams=0
 # The guests that run programs beside their tasks.
 programs=
-# Of Xen's trace buffers; laxity-trace knows how many are enough without calls.
+# Of Xen's trace buffers; laxity-trace knows how many are enough for most runs without calls.
 pages=
 
 say() {
@@ -274,6 +274,11 @@ program() {
     shift
     do_or_fail xenstore-write "$store/program" "$(printf '%s\n' "$@")"
     programs="$programs $name"
+}
+
+# pages N: Xen's trace buffers, which are made for the first window, get so many
+pages() {
+    pages=$1
 }
 
 # calls ADDRESS:PORT STREAMS SAMPLE PAGES: of the next window, through the media server that is told of calls there; the

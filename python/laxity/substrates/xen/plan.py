@@ -121,6 +121,13 @@ VCPU_BOOT_S = 1.0
 under schedulers that are fair to all, those that boot wait for one another."""
 TRACED_MIB_PER_S = 4.0
 """Without packets: twice what a busy second of trace takes, and again while it is packed."""
+RECORDS = 300_000
+"""Xen's trace buffers have room for so many without `pages` (xen/programs/laxity-trace.c)."""
+RECORDS_A_SECOND = 5_000
+"""The most that a busy host traces without what its policy does."""
+POLICY_RECORDS_A_VCPU = 600
+"""The most that is traced in a second for each VCPU with what the policy does."""
+RECORD_BYTES = 40
 SPEED = 1.2
 """Emulated seconds a second."""
 
@@ -252,6 +259,8 @@ class Plan:
         if (server := packets.media_server(host)) is not None:
             lines += packets.before_start(PREFIX + server["name"], host)
         lines.append("start_all")
+        if not self.has_packets and (records := max(map(_records, self.windows))) > RECORDS:
+            lines.append(f"pages {math.ceil(records * RECORD_BYTES / packets.PAGE_BYTES)}")
         for index, window in enumerate(self.windows):
             lines += ["", *self._window(window, is_first=index == 0)]
         return "\n".join(lines) + "\n"
@@ -282,6 +291,15 @@ class Plan:
             f"window {window.run} {host['duration_ns']} {window.events:#x} {lead_s}{still}"
         )
         return lines
+
+
+def _records(window: Window) -> float:
+    """What Xen traces of a window with what its policy does, at most; 0: nothing of that."""
+    if window.events == EVENTS:
+        return 0
+    vcpus = sum(len(domain["vcpus"]) for domain in window.host["domains"])
+    a_second = max(RECORDS_A_SECOND, POLICY_RECORDS_A_VCPU * vcpus)
+    return a_second * float(window.host["duration_ns"]) / 1e9
 
 
 def _lead_s(host: ResolvedHost) -> int:
