@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import EXAMPLES, HOST, HOST_FILES
 from laxity import Host, InputError
-from laxity.substrates.xen.plan import EVENTS, Plan, Window
+from laxity.substrates.xen.plan import EVENTS, RECORDS, Plan, Window
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -144,6 +144,8 @@ def test_buffers_have_room_for_what_a_policy_does() -> None:
     script = Plan.of([Window("w", host), told]).files("/laxity")["plan.sh"]
     # 500,000 records of 40 bytes.
     assert script.index("\npages 4883\n") < script.index("\nwindow w ")
+    program = (EXAMPLES.parent / "xen/programs/laxity-trace.c").read_text("utf-8")
+    assert f"#define RECORDS_DEFAULT {RECORDS}\n" in program
 
 
 def test_guests_tell_a_policy_that_listens() -> None:

@@ -42,7 +42,7 @@ CONSOLES=/var/log/xen/console
 streams=0
 # The guests that run programs beside their tasks.
 programs=
-# Of Xen's trace buffers; laxity-trace knows how many are enough for most runs without calls.
+# Pages of Xen's trace buffers; none: laxity-trace makes buffers that are enough for most runs without calls.
 pages=
 
 say() {

@@ -50,8 +50,9 @@
 /* Xen drops a record when it does not fit together with the padding at the ring's end. */
 #define FULL_BYTES (2 * RECORD_BYTES_MAX)
 
-/* Room for a minute of 5,000 records a second. */
-#define PAGES_DEFAULT ((60 * 5000 * RECORD_BYTES_MAX + PAGE_BYTES - 1) / PAGE_BYTES)
+/* A minute of 5,000 records a second. */
+#define RECORDS_DEFAULT 300000
+#define PAGES_DEFAULT ((RECORDS_DEFAULT * RECORD_BYTES_MAX + PAGE_BYTES - 1) / PAGE_BYTES)
 
 /*
  * Where a CPU's list of frames begins in Xen's table is a 16-bit number of words. The lists come

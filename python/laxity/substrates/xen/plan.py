@@ -124,10 +124,12 @@ TRACED_MIB_PER_S = 4.0
 RECORDS = 300_000
 """Xen's trace buffers have room for so many without `pages` (xen/programs/laxity-trace.c)."""
 RECORDS_A_SECOND = 5_000
-"""The most that a busy host traces without what its policy does."""
+"""Room for a second of a host with few VCPUs."""
 POLICY_RECORDS_A_VCPU = 600
-"""The most that is traced in a second for each VCPU with what the policy does."""
+"""Room for a second of each VCPU with what the policy does: half of it is too little for 200 VCPUs
+under deferrable (`laxity reproduce rt-xen table-1-many --on xen`)."""
 RECORD_BYTES = 40
+"""The size of the largest record."""
 SPEED = 1.2
 """Emulated seconds a second."""
 
@@ -294,7 +296,7 @@ class Plan:
 
 
 def _records(window: Window) -> float:
-    """What Xen traces of a window with what its policy does, at most; 0: nothing of that."""
+    """Room for a window that is traced with what its policy does; 0: it is traced without that."""
     if window.events == EVENTS:
         return 0
     vcpus = sum(len(domain["vcpus"]) for domain in window.host["domains"])
