@@ -9,11 +9,11 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 
-/// A kept stream: its number, its call, when its first packet was sent, and when each arrived, as little-endian int64
-/// bytes.
+/// A kept stream: its number, its call, when its first packet was sent, and when each arrived, as int64
+/// bytes of this machine.
 pub type Kept = (u64, Option<u64>, i64, Vec<u8>);
 
-/// Response times of a task as little-endian int64 bytes: each of them, or, with how many there are of each, the
+/// Response times of a task as int64 bytes of this machine: each of them, or, with how many there are of each, the
 /// lengths that occur.
 type Times = (Py<PyByteArray>, Option<Py<PyByteArray>>);
 
@@ -117,6 +117,6 @@ fn array(py: Python<'_>, times: &[i64]) -> PyResult<Py<PyByteArray>> {
 
 fn fill(bytes: &mut [u8], times: &[i64]) {
     for (to, time) in bytes.chunks_exact_mut(size_of::<i64>()).zip(times) {
-        to.copy_from_slice(&time.to_le_bytes());
+        to.copy_from_slice(&time.to_ne_bytes());
     }
 }
