@@ -127,5 +127,4 @@ def _calibrate(calibration: Calibration | None) -> None:
         raise InputError("measured costs are written into a checkout of Laxity, and this is none")
     if calibration is None:
         raise LabError("no costs were measured, and none are written")
-    for path in calibration.save(CHECKOUT):
-        say(f"wrote {path}")
+    say(f"wrote {calibration.save(CHECKOUT)}")

@@ -249,7 +249,6 @@ def model(each: Window) -> tuple[Host, list[str]]:
         f"{each.name}.toml",
         known.table(),
         lambda task: known.job_ns(resolved, task["cost_ns"]),
-        [None for _ in resolved.host["domains"]],
     )
     return host, known.timers(host.resolve([]))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from laxity.host import Host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from laxity.resolved_schema import Domain, ResolvedHost, Task
 
@@ -17,13 +17,11 @@ def written(
     name: str,
     costs: str,
     cost_ns: Callable[[Task], int],
-    ticks: Sequence[Mapping[str, int] | None],
 ) -> Host:
     """The host, complete, with other costs; `name` is that of its file.
 
     `costs` is the value of `host.costs`. A job costs `cost_ns`, but at least 1 ns and no more than
-    its deadline allows. `ticks` are those of the domains' guests, with `period_ns`, `cost_ns` and
-    `offset_ns`; a guest with None has none.
+    its deadline allows.
     """
     settings = resolved["settings"]
     lines = [f'duration = "{resolved["duration_ns"]} ns"', f"seed = {resolved['seed']}", ""]
@@ -34,14 +32,12 @@ def written(
         for key, value in settings.items()
     ]
     lines.append(f"costs = {costs}")
-    for domain, tick in zip(resolved["domains"], ticks, strict=True):
-        lines += ["", *_domain(domain, tick, cost_ns)]
+    for domain in resolved["domains"]:
+        lines += ["", *_domain(domain, cost_ns)]
     return Host.parse("\n".join(lines) + "\n", name)
 
 
-def _domain(
-    domain: Domain, tick: Mapping[str, int] | None, cost_ns: Callable[[Task], int]
-) -> list[str]:
+def _domain(domain: Domain, cost_ns: Callable[[Task], int]) -> list[str]:
     given = domain["parameters"]
     lines = ["[[domain]]", f'name = "{domain["name"]}"', f"vcpus = {len(domain['vcpus'])}"]
     lines += [f'budget = "{given["budget_ns"]} ns"', f'period = "{given["period_ns"]} ns"']
@@ -50,8 +46,6 @@ def _domain(
     if domain["cpu_bound"]:
         lines.append('workload = { kind = "cpu-bound" }')
     lines.append(f"tasks = [{', '.join(_task(task, cost_ns) for task in domain['tasks'])}]")
-    if tick is not None:
-        lines.append(f"tick = {{ {_times(tick)} }}")
     return lines
 
 

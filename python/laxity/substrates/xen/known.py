@@ -45,16 +45,19 @@ TICK = {"cost": INTERRUPT_NS, "min-delta": MIN_DELTA_NS, "wake": WAKE_NS}
 """A guest's tick by the keys of a host file, ns, but for when it comes."""
 
 
-def costs(host: Resolved) -> list[str]:
-    """Returns the override for a file that does not say what scheduling costs.
+def table(host: Resolved) -> str:
+    """Returns the costs of scheduling there under a host's policy, as the value of `host.costs`.
 
     A switch costs what it costs Xen, and what the guest takes whose VCPU arrives.
     """
-    if host.gives("host.costs"):
-        return []
     of_xen = _of_xen(host)
     schedule, switch = cost(of_xen["schedule"]), cost(of_xen["context_switch"], ARRIVAL_NS)
-    return [f"host.costs={{ schedule = {schedule}, context-switch = {switch} }}"]
+    return f"{{ schedule = {schedule}, context-switch = {switch} }}"
+
+
+def costs(host: Resolved) -> list[str]:
+    """Returns the override for a file that does not say what scheduling costs."""
+    return [] if host.gives("host.costs") else [f"host.costs={table(host)}"]
 
 
 def _of_xen(host: Resolved) -> Costs:

@@ -10,11 +10,10 @@ import numpy as np
 from laxity import _core
 from laxity.errors import core_errors
 from laxity.lab.errors import LabError
+from laxity.substrates.xen import known
 from laxity.substrates.xen.collect import SUMMARY
 
 from laxity_reproduce.reproduction import Row
-from laxity_reproduce.rt_xen.on_xen import guests
-from laxity_reproduce.rt_xen.on_xen.model import MEASURED, Calibration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from laxity.trace_schema import Agreement, Needs
 
     from laxity_reproduce.reproduction import Value
-    from laxity_reproduce.rt_xen.on_xen.model import Costs
     from laxity_reproduce.rt_xen.on_xen.window import Window
 
     Boot = Callable[[Sequence["Window"], Path, Say], Mapping[str, Run]]
@@ -40,7 +38,7 @@ WINDOWS_MAX = 24
 FREE = ["host.costs={}"]
 
 NUDGES_NS = (-2000, -1000, 1000, 2000)
-"""What jobs are made longer by to see how much hangs on it: less than their overhead varies."""
+"""What the wakes of tasks are made longer by to see how much hangs on it: less than they vary."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +48,6 @@ class Found:
     run: Run
     trace: Path
     summary: RunSummary
-
-    @property
-    def ticks(self) -> list[dict[str, int]]:
-        """The tick of each guest's kernel: dom0, which tells none, is no domain of these hosts."""
-        return [tick for tick in self.summary["ticks"] if tick is not None]
 
 
 @dataclass(frozen=True)
@@ -87,7 +80,7 @@ class NoRunError(Exception):
 class XenLab:
     """Boots Xen for the experiments, and keeps what came of it.
 
-    >>> lab = XenLab(directory, boot=…, say=print, quick=False, calibration=None)
+    >>> lab = XenLab(directory, boot=…, say=print, quick=False)
     >>> lab.run(windows)
     >>> lab.found(windows[0]).run.miss_ratio
     """
@@ -99,16 +92,14 @@ class XenLab:
         boot: Boot,
         say: Say,
         quick: bool,
-        calibration: Calibration | None,
     ) -> None:
-        """`directory` is for the traces; `calibration` is what the simulator's runs take, too."""
+        """`directory` is for the traces."""
         self.quick = quick
-        self.calibration = calibration
         self._directory = directory
         self._boot = boot
         self._say = say
         self._found: dict[str, Found | str] = {}
-        self._compared: dict[tuple[str, Calibration | None], Compared] = {}
+        self._compared: dict[tuple[str, bool], Compared] = {}
         self._sensitivity: dict[str, list[float]] = {}
 
     def run(self, windows: Iterable[Window]) -> None:
@@ -136,52 +127,34 @@ class XenLab:
             raise NoRunError(found)
         return found
 
-    def simulated(self, window: Window, calibration: Calibration | None) -> Compared:
-        """A window beside the simulator's run of the same host: with costs, or with none.
+    def simulated(self, window: Window, *, with_costs: bool) -> Compared:
+        """A window beside the simulator's run of the same host: with all that is known, or with no
+        costs.
 
         Raises NoRunError if nothing came of the window.
         """
-        key = (window.name, calibration)
+        key = (window.name, with_costs)
         if key not in self._compared:
             found = self.found(window)
             trace = self._directory / f"{window.name}-{len(self._compared)}.sim.laxtrace"
-            if calibration is None:
-                free = [*window.overrides, *FREE]
-                sim = window.host.run(set=free, trace=trace, seen=found.trace)
-            else:
-                host = calibration.host(window, found.ticks)
-                sim = host.run(trace=trace, seen=found.trace)
+            added = self._known(window) if with_costs else FREE
+            sim = window.host.run(set=[*window.overrides, *added], trace=trace, seen=found.trace)
             with core_errors():
                 agreement: Agreement = json.loads(_core.agreement(str(trace), str(found.trace)))
             trace.unlink()
             self._compared[key] = Compared(sim, found.run, agreement)
         return self._compared[key]
 
-    def job_cost_ns(self, window: Window, costs: Costs) -> int:
-        """What a job takes longer in a window than in the simulator with these costs: see guests.
-
-        Raises NoRunError if nothing came of the window.
-        """
-        found, trace = self.found(window), self._directory / f"{window.name}.jobs.laxtrace"
-        calibration = Calibration((costs,) * len(MEASURED))
-        # Guests whose jobs take less fall idle earlier, and do not wake for all the ticks that were
-        # seen.
-        run = calibration.host(window, found.ticks).run(trace=trace)
-        job_ns = guests.job_cost_ns(trace, found.trace, len(run.domains))
-        trace.unlink()
-        return job_ns
-
     def sensitivity(self, window: Window) -> list[float]:
-        """How far the miss ratio of each domain in the simulator alone goes, in points, when all
-        jobs take a little more or less (NUDGES_NS).
+        """How far the miss ratio of each domain in the simulator alone goes, in points, when the
+        wakes of all tasks take a little more or less (NUDGES_NS).
 
         Raises NoRunError if nothing came of the window.
         """
         if window.name not in self._sensitivity:
-            ticks = self.found(window).ticks
-            calibration = self.calibration or Calibration.free()
+            settled = [*window.overrides, *self._known(window)]
             runs = (
-                calibration.longer(nudge_ns).host(window, ticks).run()
+                window.host.run(set=[*settled, *_wakes_longer(window, nudge_ns)])
                 for nudge_ns in (0, *NUDGES_NS)
             )
             ratios = np.array([[domain.miss_ratio for domain in run.domains] for run in runs])
@@ -189,8 +162,25 @@ class XenLab:
         return self._sensitivity[window.name]
 
     def beside(self, window: Window) -> Compared:
-        """The same with the lab's calibration, if there is one: the best that the simulator can."""
-        return self.simulated(window, self.calibration)
+        """The same with all that is known of the lab: the best that the simulator can."""
+        return self.simulated(window, with_costs=True)
+
+    def _known(self, window: Window) -> list[str]:
+        """Overrides for the simulator: what is known of the lab, whatever the paper's file says of
+        costs, and what the run there settled.
+        """
+        host = window.host.resolve(window.overrides)
+        costs = f"host.costs={known.table(host)}"
+        summary = self.found(window).trace.with_suffix(SUMMARY)
+        return [costs, *known.settled(host.changed([costs]), summary)]
+
+
+def _wakes_longer(window: Window, by_ns: int) -> list[str]:
+    """Overrides: what a wake of a task takes in each guest, longer by so much."""
+    return [
+        f"domain.{domain['name']}.tick.wake={known.WAKE_NS + by_ns} ns"
+        for domain in window.host.resolved(window.overrides)["domains"]
+    ]
 
 
 def try_row(what: str, published: Value, make: Callable[..., Row], *arguments: object) -> Row:

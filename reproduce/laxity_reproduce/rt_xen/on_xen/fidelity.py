@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from laxity_reproduce.reproduction import Experiment, Measurement, Row, verdict
-from laxity_reproduce.rt_xen.on_xen import guests
+from laxity_reproduce.rt_xen.on_xen import apart
 from laxity_reproduce.rt_xen.on_xen.boots import NoRunError, try_row
 from laxity_reproduce.rt_xen.on_xen.setup import CLOSE_POINTS, policies
 
@@ -19,26 +19,24 @@ if TYPE_CHECKING:
     from laxity_reproduce.rt_xen.on_xen.window import Window
 
 METHOD = (
-    "Every window of Table 2 and Figure 6 is compared with the simulator's run of the same"
-    " host, with the calibrated costs and without any. The share of time with the same VCPU is"
-    " that in which the CPU runs the same VCPU in both, or is idle in both, at times that are"
-    " not shifted. The difference between completions is that between the times at which a job"
-    " was complete in both. A row is reproduced if in each window the miss ratio of each domain"
-    f" on Xen is within {CLOSE_POINTS:g} points of the simulator's, with the calibrated costs, if"
-    " there are any, which include the ticks of guests' kernels. The remaining difference comes"
-    " from what the simulator leaves out: other timers of these kernels; the 6 to 10 us or so"
-    " between a cause (an interrupt) and the decision that follows; the 15 us or so in which Xen"
-    " does one after the other what is due at one instant, so that a polling server whose budget"
-    " comes before its VCPU wakes drops it; and the overhead of a job, which varies from job to"
-    " job. The sensitivity to microseconds is measured in the simulator alone, with all jobs 1"
-    f" or 2 us longer or shorter. Where its own miss ratios change by more than {CLOSE_POINTS:g}"
-    " points, it cannot be expected to be as close to Xen, whose jobs it does not know to the"
-    " microsecond."
+    "Every window of Table 2 and Figure 6 is compared with the simulator's run of the same host:"
+    " with what is known of the lab, as `laxity fidelity` takes it, and without any costs. What is"
+    " known was measured and fitted on other hosts (`tools/fit`): decisions, switches and late"
+    " timers of the hypervisor, and what a guest takes for an interrupt, a tick and the wake of a"
+    " task. The phases of ticks, periods and accounting, and the order in which guests wake at one"
+    " instant, are those of the run on Xen. The share of time with the same VCPU is that in which"
+    " the CPU runs the same VCPU in both, or is idle in both, at times that are not shifted. The"
+    " difference between completions is that between the times at which a job was complete in both."
+    " A row is reproduced if in each window the miss ratio of each domain on Xen is within"
+    f" {CLOSE_POINTS:g} points of the simulator's with what is known. The sensitivity to"
+    " microseconds is measured in the simulator alone, with the wakes of all tasks 1 or 2 us longer"
+    f" or shorter. Where its own miss ratios change by more than {CLOSE_POINTS:g} points, it cannot"
+    " be expected to be as close to Xen, whose wakes it does not know to the microsecond."
 )
 
 NS_A_US = 1000
 
-NUDGED = "all jobs a microsecond or two longer or shorter"
+NUDGED = "all wakes a microsecond or two longer or shorter"
 
 COLUMNS = [
     *("window", "scheduler", "domain", "jobs", "missed_xen", "missed_sim"),
@@ -68,12 +66,12 @@ def why_apart(lab: XenLab, window: Window) -> str:
 
 def _of_policy(window: Window, trace: Path, domain: int) -> str:
     """What is known to part the two under some policies, as the end of a sentence."""
-    if window.scheduler == "polling" and (dropped := guests.budgets_before_wakes(trace, domain)):
+    if window.scheduler == "polling" and (dropped := apart.budgets_before_wakes(trace, domain)):
         return (
             "; on Xen its budget came before it woke for a job due at the same instant, and was"
             f" dropped, {dropped} times"
         )
-    if window.scheduler == "sporadic" and (late_ns := guests.late_ends_ns(trace)):
+    if window.scheduler == "sporadic" and (late_ns := apart.late_ends_ns(trace)):
         return (
             f"; on Xen {len(late_ns):,} turns ended by a timer,"
             f" {np.median(late_ns) / NS_A_US:.1f} us late (median), and under sporadic each"
@@ -107,12 +105,12 @@ def frame(lab: XenLab, windows: list[Window]) -> pd.DataFrame:
 
 
 def distances(lab: XenLab, windows: list[Window]) -> pd.DataFrame:
-    """How far apart the two are: a row a window, with and without calibrated costs."""
+    """How far apart the two are: a row a window, with what is known and without costs."""
     rows = []
     for window in windows:
-        for calibration in dict.fromkeys((None, lab.calibration)):
+        for with_costs in (False, True):
             try:
-                compared = lab.simulated(window, calibration)
+                compared = lab.simulated(window, with_costs=with_costs)
             except NoRunError:
                 continue
             agreement = compared.agreement
@@ -120,7 +118,7 @@ def distances(lab: XenLab, windows: list[Window]) -> pd.DataFrame:
                 {
                     "window": window.name,
                     "scheduler": window.scheduler,
-                    "calibrated": calibration is not None,
+                    "with_costs": with_costs,
                     "same_ratio": agreement["same_ratio"],
                     "best_ratio": agreement["best_ratio"],
                     "best_shift_ns": agreement["best_shift_ns"],
@@ -137,7 +135,6 @@ def distances(lab: XenLab, windows: list[Window]) -> pd.DataFrame:
 def judge(lab: XenLab, windows: list[Window]) -> Experiment:
     """The distance, for each policy."""
     data = distances(lab, windows)
-    best = lab.calibration is not None
 
     def row(what: str, policy: str) -> Row:
         of_policy = [window for window in windows if window.scheduler == policy]
@@ -166,8 +163,8 @@ def judge(lab: XenLab, windows: list[Window]) -> Experiment:
         [
             line
             for policy in policies(lab.quick)
-            for calibrated in dict.fromkeys((best, False))
-            for line in _distance(data, policy, calibrated=calibrated)
+            for with_costs in (True, False)
+            for line in _distance(data, policy, with_costs=with_costs)
         ]
         + [line for policy in policies(lab.quick) for line in _sensitivity(lab, windows, policy)],
         data,
@@ -195,14 +192,14 @@ def _sensitivity(lab: XenLab, windows: list[Window], policy: str) -> list[Measur
     ]
 
 
-def _distance(data: pd.DataFrame, policy: str, *, calibrated: bool) -> list[Measurement]:
+def _distance(data: pd.DataFrame, policy: str, *, with_costs: bool) -> list[Measurement]:
     """How far simulator and Xen are apart in the policy's windows."""
     chosen = (
-        data[(data.scheduler == policy) & (data.calibrated == calibrated)] if len(data) else data
+        data[(data.scheduler == policy) & (data.with_costs == with_costs)] if len(data) else data
     )
     if not len(chosen):
         return []
-    costs = "calibrated costs" if calibrated else "no costs"
+    costs = "with what is known" if with_costs else "without costs"
     same = 100 * chosen.same_ratio
     medians = {
         quantile: chosen[f"completion_{quantile}_ns"].median() / NS_A_US

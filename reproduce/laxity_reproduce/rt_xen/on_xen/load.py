@@ -34,7 +34,7 @@ METHOD = (
     " has a time slice of 1 ms. Values are the miss ratios of domains 1 to 5 in percent. The"
     " paper shows its curves only as a picture; its statements stand below. A row is reproduced"
     f" if the ratio of every domain on Xen is within {CLOSE_POINTS:g} points of the simulator's,"
-    " with the calibrated costs, if there are any."
+    " with what is known of the lab (see fidelity)."
 )
 
 
