@@ -164,7 +164,8 @@ static int64_t s_until(struct laxity_instance *instance, struct s_cpu *cpu, int6
 static void s_review(struct laxity_instance *instance, struct s_cpu *cpu, int64_t now)
 {
     int64_t until_ns = s_until(instance, cpu, now);
-    if (until_ns == cpu->until_ns)
+    /* A turn that is over gets no other one from what comes before a decision that is late. */
+    if (until_ns == cpu->until_ns || cpu->until_ns < now)
         return;
     cpu->until_ns = until_ns;
     laxity_extend(instance, cpu->cpu.number, until_ns);

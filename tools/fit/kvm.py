@@ -2,13 +2,20 @@
 
     .venv/bin/python tools/fit/kvm.py
 
-Random hosts run once on the emulated machine; none of them is one of the papers'. What a job and
-interrupts take is measured in the traces: how much longer than its job a VCPU has the CPU that does
-one job and is not interrupted by another VCPU, over the length of the job and the ticks of the
-policy meanwhile (least squares). A switch is one part of what such a job takes. How large a part,
-and how late timers are, is fitted: the hosts run in the simulator with one value after the other,
-and the value with which the CPU runs the same VCPU for most of the time is the best one. The
-numbers go by hand into `known`.
+Random hosts run once on the emulated machine; none of them is one of the papers'. A VCPU's busy
+period lasts from a wake until the VCPU blocks. The CPU time in it that is not the cost of jobs is
+divided among
+
+- switches: the VCPU gets the CPU;
+- jobs: a timer's interrupt leaves the guest and comes back, and the guest sets the next timer;
+- interrupts of the host's kernel, as many as come during the work of the jobs;
+- ticks of the policy that come while the VCPU has the CPU,
+
+by the least absolute deviations over all busy periods. Some hosts have slices of 1 ms, so that
+their VCPUs are switched to for other reasons than jobs. How late slices end is measured there. How
+late timers are is fitted: the hosts run in the simulator with one value after the other, and the
+value with which the CPU runs the same VCPU for most of the time is the best one. The numbers go by
+hand into `known`.
 """
 
 from __future__ import annotations
@@ -19,9 +26,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import agreement
-import numpy as np
+import guests
 import slices
 from laxity import tracefile
+from laxity.policies import TABLE
 from laxity.substrates.kvm import known
 from laxity.substrates.kvm.boot import boot_all
 
@@ -37,13 +45,12 @@ if TYPE_CHECKING:
 OUTPUT = fidelity.ROOT / "out" / "fit-kvm"
 
 SHARES, SHARES_SEEDS, SHARES_PERCENT = "credit", (3021, 3022, 3023, 3024), (70, 100)
-SWITCH_SEEDS, SWITCH_PERCENT = (3031, 3032, 3033, 3034), (70, 95)
+SLICES_SEEDS, SLICES_PERCENT = (3031, 3032, 3033, 3034), (70, 95)
 TIMERS, TIMERS_SEEDS, TIMERS_PERCENT = "sporadic", (3011, 3012, 3013, 3014), (90, 105)
 
-SWITCH_STEP_NS, SWITCH_NS_MAX = 2_500, 40_000
-LATENCY_STEP_NS, LATENCY_NS_MAX = 1_000, 12_000
+COSTS = ("SWITCH_NS", "JOB_NS", "INTERRUPT_NS", "TICK_NS")
 
-NS_A_MS = 1_000_000
+LATENCY_STEP_NS, LATENCY_NS_MAX = 1_000, 12_000
 
 
 def drawn(policy: str, seeds: tuple[int, ...], percent: tuple[int, int]) -> dict[str, Resolved]:
@@ -64,81 +71,68 @@ def booted(hosts: Mapping[str, Resolved], into: Path) -> dict[str, Run]:
     return boot_all(hosts, "repeatable", into, lambda line: print(line, file=sys.stderr))
 
 
-def excess(host: Resolved, run: Run) -> list[tuple[int, int, int]]:
-    """Returns what VCPUs took beside jobs: a row for each time that one did a job and nothing else.
-
-    A row is for a time from wake to block without a break: the time beyond the job, and the job,
-    both in ns, and the number of the policy's ticks meanwhile.
-    """
+def busy_periods(host: Resolved, run: Run) -> list[list[float]]:
+    """For each busy period of a VCPU: how often each of COSTS, and what they took, ns."""
+    has_ticks = TABLE[host.host["policy"]].uses("tick")
     costs = [[task["cost_ns"] for task in domain["tasks"]] for domain in host.host["domains"]]
-    found: list[tuple[int, int, int]] = []
-    woke: set[int] = set()
+    found: list[list[float]] = []
+    periods: dict[int, dict[str, float]] = {}
     since_ns: dict[int, int] = {}
-    ticks, jobs = 0, []
+    blocked: set[int] = set()
     for record in tracefile.records(run.trace):
         kind, domain = tracefile.KINDS[record["kind"] - 1], int(record["domain"])
         time_ns, argument = int(record["time_ns"]), int(record["argument"])
         if kind == "wake":
-            woke.add(domain)
-        elif kind == "run":
-            since_ns[domain], ticks, jobs = time_ns, 0, []
-        elif kind == "budget" and domain in since_ns:
-            ticks += 1
+            periods[domain] = dict.fromkeys((*COSTS, "beside"), 0.0)
+            blocked.discard(domain)
+            continue
+        if (period := periods.get(domain)) is None:
+            continue
+        if kind == "run":
+            since_ns[domain] = time_ns
+            period["SWITCH_NS"] += 1
+        elif kind == "budget" and domain in since_ns and has_ticks:
+            period["TICK_NS"] += 1
         elif kind == "complete":
-            jobs.append(costs[domain][argument >> tracefile.JOB_NUMBER_BITS])
-        elif kind == "block" and domain in since_ns:
-            if domain in woke and len(jobs) == 1:
-                found.append((time_ns - since_ns[domain] - jobs[0], jobs[0], ticks))
-            woke.discard(domain)
+            cost_ns = costs[domain][argument >> tracefile.JOB_NUMBER_BITS]
+            period["JOB_NS"] += 1
+            period["INTERRUPT_NS"] += cost_ns / known.INTERRUPT_PERIOD_NS
+            period["beside"] -= cost_ns
+        elif kind == "block":
+            blocked.add(domain)
         elif kind == "stop" and domain in since_ns:
-            del since_ns[domain]
-            woke.discard(domain)
+            period["beside"] += time_ns - since_ns.pop(domain)
+            if domain in blocked:
+                found.append(list(periods.pop(domain).values()))
     return found
-
-
-def print_interrupts(hosts: Mapping[str, Resolved], runs: Mapping[str, Run]) -> None:
-    """Prints what interrupts take of a VCPU."""
-    rows = np.array([row for name, host in hosts.items() for row in excess(host, runs[name])])
-    of = np.column_stack([np.ones(len(rows)), rows[:, 1], rows[:, 2]])
-    (once_ns, ratio, tick_ns), *_ = np.linalg.lstsq(of, rows[:, 0])
-    left_ns = np.abs(rows[:, 0] - of @ (once_ns, ratio, tick_ns))
-    print(f"{len(rows)} jobs: each takes {once_ns:.0f} ns, a tick of the policy {tick_ns:.0f} ns,")
-    print(f"an interrupt of the host {ratio * known.INTERRUPT_PERIOD_NS:.0f} ns;", end=" ")
-    print(f"half of the jobs are within {np.median(left_ns):.0f} ns")
 
 
 def main() -> None:
     """Prints what is measured, and the agreement at each value that is fitted."""
     shutil.rmtree(OUTPUT, ignore_errors=True)
     OUTPUT.mkdir(parents=True)
-    model = OUTPUT / "sim.laxtrace"
-    hosts = drawn(SHARES, SHARES_SEEDS, SHARES_PERCENT)
-    print_interrupts(hosts, booted(hosts, OUTPUT / SHARES))
-
-    def switches(_: str, host: Resolved, switch_ns: int) -> list[str]:
-        less_ns = switch_ns - known.SWITCH_NS
-        jobs = [
-            f"domain.{domain['name']}.tasks.{task['name']}.cost"
-            f"={known.job_ns(host, task['cost_ns']) - less_ns} ns"
-            for domain in host.host["domains"]
-            for task in domain["tasks"]
-        ]
-        return [*known.settled(host), *known.costs(host, switch_ns), *jobs]
-
-    # Slices of 1 ms have many switches that are no job's, and end late.
-    hosts = drawn(SHARES, SWITCH_SEEDS, SWITCH_PERCENT)
-    hosts = {name: host.changed(["host.time-slice=1 ms"]) for name, host in hosts.items()}
-    runs = booted(hosts, OUTPUT / "slices")
-    slices.print_latency(hosts, runs)
-    values = range(SWITCH_STEP_NS, SWITCH_NS_MAX + 1, SWITCH_STEP_NS)
-    agreement.print_best(hosts, runs, values, switches, model)
+    shares = drawn(SHARES, SHARES_SEEDS, SHARES_PERCENT)
+    sliced = {
+        name: host.changed(["host.time-slice=1 ms"])
+        for name, host in drawn(SHARES, SLICES_SEEDS, SLICES_PERCENT).items()
+    }
+    timed = drawn(TIMERS, TIMERS_SEEDS, TIMERS_PERCENT)
+    periods: list[list[float]] = []
+    for name, hosts in (("shares", shares), ("slices", sliced), ("timers", timed)):
+        runs = booted(hosts, OUTPUT / name)
+        for each, host in hosts.items():
+            periods += busy_periods(host, runs[each])
+        if hosts is sliced:
+            slices.print_latency(hosts, runs)
+    print(f"{len(periods)} busy periods")
+    for name, cost_ns in zip(COSTS, guests.fitted_ns(periods), strict=True):
+        print(f"{name} {cost_ns:.0f}")
 
     def timers(_: str, host: Resolved, latency_ns: int) -> list[str]:
         return [*known.settled(host), f"host.timer-latency={latency_ns} ns"]
 
-    hosts = drawn(TIMERS, TIMERS_SEEDS, TIMERS_PERCENT)
     values = range(0, LATENCY_NS_MAX + 1, LATENCY_STEP_NS)
-    agreement.print_best(hosts, booted(hosts, OUTPUT / TIMERS), values, timers, model)
+    agreement.print_best(timed, runs, values, timers, OUTPUT / "sim.laxtrace")
 
 
 if __name__ == "__main__":

@@ -124,3 +124,27 @@ fn a_tick_comes_before_the_accounting_of_its_time() {
         }
     }
 }
+
+/// The decision after a turn may be late, too, and a tick may come between.
+#[test]
+fn a_tick_behind_the_end_of_a_turn_gives_no_other_one() {
+    for policy in [Policy::Credit, Policy::SBase, Policy::SAllc] {
+        let mut host = Instance::new(policy, &Settings::default(), 1).expect("valid");
+        let parameters = Parameters::default();
+        for _ in 0..2 {
+            let domain = host.add_domain(&parameters).expect("valid");
+            let added = host.add_vcpu(domain, 0, &[0], &parameters, 0);
+            host.wake(added.expect("valid"), MS);
+        }
+        let end_ns = host.schedule(0, MS).until_ns;
+        assert_eq!(end_ns, MS + Settings::default().time_slice_ns);
+        host.take_requests(|_| {});
+        host.timer(0, end_ns + LATE_NS);
+        host.take_requests(|request| {
+            assert!(
+                !matches!(request, Request::Extend(..)),
+                "{policy:?}: {request:?}"
+            );
+        });
+    }
+}

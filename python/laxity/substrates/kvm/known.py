@@ -10,21 +10,21 @@ from laxity.substrates.kernel import Kernel
 if TYPE_CHECKING:
     from laxity.resolved import Resolved
 
-SWITCH_NS = 30_000
+SWITCH_NS = 26_100
 """What a CPU takes to go over to another VCPU under a policy of Laxity's (tools/fit/kvm.py)."""
 
-JOB_NS = 12_000
+JOB_NS = 15_500
 """What a job takes beside its own work: its timer's interrupt leaves the guest and comes back, and
 the guest sets the next timer and halts (tools/fit/kvm.py)."""
 
-INTERRUPT_NS = 9_300
+INTERRUPT_NS = 9_850
 """What the host's kernel takes of the VCPU that runs for each of its timer interrupts
 (tools/fit/kvm.py)."""
 
 INTERRUPT_PERIOD_NS = 4_000_000
 """The time between two of these: HZ is 250."""
 
-TICK_NS = 13_400
+TICK_NS = 11_800
 """What a tick of the policy takes of the VCPU that runs (tools/fit/kvm.py)."""
 
 TIMER_LATENCY_NS = 7_000
@@ -39,19 +39,19 @@ SLICE_LATENCY_NS = 7_300
 """How late a time slice ends (tools/fit/kvm.py)."""
 
 
-def table(switch_ns: int = SWITCH_NS) -> str:
+def table() -> str:
     """Returns the costs of scheduling there, as the value of a key of a host file."""
-    return f'{{ context-switch = "{switch_ns} ns" }}'
+    return f'{{ context-switch = "{SWITCH_NS} ns" }}'
 
 
-def costs(host: Resolved, switch_ns: int = SWITCH_NS) -> list[str]:
+def costs(host: Resolved) -> list[str]:
     """Returns the override for a file that does not say what scheduling costs.
 
     What Linux's own schedulers take was not measured.
     """
     if host.gives("host.costs") or not _is_ours(host):
         return []
-    return [f"host.costs={table(switch_ns)}"]
+    return [f"host.costs={table()}"]
 
 
 def timer_latency_ns(policy: str) -> int:
