@@ -162,6 +162,11 @@ def test_a_model_of_a_scheduler_of_xens_own_is_run_by_that_scheduler() -> None:
     script = made.files("/laxity")["plan.sh"]
     assert "policy " not in script
     assert "parameters laxity-control budget=2000000 period=10000000" in script
+    # While guests boot, they have no more than their shares for sure.
+    boot, run = script.split("start_all\n")
+    assert "parameters laxity-control budget=2000000 period=10000000 extratime=1\n" in boot
+    assert "parameters laxity-control budget=2000000 period=10000000 extratime=0\n" in run
+    assert "parameters laxity" not in plan(HOST).files("/laxity")["plan.sh"].split("start_all")[0]
     own, other = resolved(HOST, "host.policy=rtds"), resolved(HOST)
     with pytest.raises(ValueError, match="cannot change policies"):
         Plan.of([Window("a", own), Window("b", other)])

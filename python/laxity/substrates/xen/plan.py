@@ -18,7 +18,7 @@ calls the functions of `xen/lab/lib.sh`:
 and those of `packets` for hosts with calls, whose driver domain is dom0.
 
 Parameters come after the guests are up, so that a small budget does not slow their boot; a later
-window sets them again. Keys that the host gives no value for (a budget under credit) are left out.
+window sets them again. Under rtds they come before it, too, with extra time. Keys that the host gives no value for (a budget under credit) are left out.
 Kernel and root of the guests are `kernel` and `guest.cpio` in the directory of the lab's programs.
 
 Domains are named `laxity-NAME`, so that they do not meet those of a real host. A domain's VCPUs are
@@ -260,6 +260,15 @@ class Plan:
             lines.append(shlex.join(["pin", DOM0, *_masks(driver, host, self)]))
         if (server := packets.media_server(host)) is not None:
             lines += packets.before_start(PREFIX + server["name"], host)
+        if self.scheduler == "rtds":
+            # A new VCPU has 4 ms in 10 ms. Guests with many want more than there is while they
+            # boot, and then some VCPUs get nothing for as long as the others spin.
+            lines += [
+                _parameters(
+                    PREFIX + domain["name"], _of_domain(domain, host["policy"]) | {"extratime": 1}
+                )
+                for domain in packets.guests(host)
+            ]
         lines.append("start_all")
         if not self.has_packets and (records := max(map(_records, self.windows))) > RECORDS:
             lines.append(f"pages {math.ceil(records * RECORD_BYTES / packets.PAGE_BYTES)}")
