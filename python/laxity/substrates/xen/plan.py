@@ -18,8 +18,9 @@ calls the functions of `xen/lab/lib.sh`:
 and those of `packets` for hosts with calls, whose driver domain is dom0.
 
 Parameters come after the guests are up, so that a small budget does not slow their boot; a later
-window sets them again. Under rtds they come before it, too, with extra time. Keys that the host gives no value for (a budget under credit) are left out.
-Kernel and root of the guests are `kernel` and `guest.cpio` in the directory of the lab's programs.
+window sets them again. Under rtds they come before it, too, with extra time. Keys that the host
+gives no value for (a budget under credit) are left out. Kernel and root of the guests are `kernel`
+and `guest.cpio` in the directory of the lab's programs.
 
 Domains are named `laxity-NAME`, so that they do not meet those of a real host. A domain's VCPUs are
 pinned to the CPUs that the policy may use: under credit, which moves VCPUs, those of `affinity`;
