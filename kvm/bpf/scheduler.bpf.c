@@ -150,31 +150,31 @@ static struct scx_thread *find_thread(const struct task_struct *p)
     return bpf_map_lookup_elem(&threads, &thread);
 }
 
-/* The VCPU that a thread is; 0: it is an ordinary task. */
+/* What a thread is to the policy. */
+struct identity {
+    struct scx_thread *thread; /* NULL: nobody has named it */
+    uint64_t vcpu;             /* 0: it is an ordinary task */
+    uint64_t former;           /* the VCPU that it was until it asked for another class or exited */
+};
+
+static inline struct identity identify(const struct task_struct *p)
+{
+    struct identity found = {.thread = find_thread(p)};
+
+    if (!found.thread)
+        return found;
+    if (p->policy != SCHED_EXT || p->flags & PF_EXITING) {
+        found.former = found.thread->joined ? found.thread->vcpu : 0;
+    } else {
+        found.thread->joined = 1;
+        found.vcpu = found.thread->vcpu;
+    }
+    return found;
+}
+
 static uint64_t vcpu_of(const struct task_struct *p)
 {
-    struct scx_thread *thread = find_thread(p);
-
-    if (!thread || p->policy != SCHED_EXT || p->flags & PF_EXITING)
-        return 0;
-    thread->joined = 1;
-    return thread->vcpu;
-}
-
-static void waits_no_more(const struct task_struct *p)
-{
-    struct scx_thread *thread = find_thread(p);
-    if (thread)
-        thread->waits_ns = 0;
-}
-
-/* The VCPU that a thread was until it asked for another class or exited; 0: it was none. */
-static uint64_t former_vcpu_of(const struct task_struct *p)
-{
-    struct scx_thread *thread = find_thread(p);
-    bool goes = p->policy != SCHED_EXT || p->flags & PF_EXITING;
-
-    return thread && thread->joined && goes ? thread->vcpu : 0;
+    return identify(p).vcpu;
 }
 
 /* Whether the kernel keeps the thread on its CPU for the moment. It keeps whoever calls a program
@@ -449,13 +449,12 @@ static void enqueue_other(struct task_struct *p, uint64_t flags)
 SEC("struct_ops/on_enqueue")
 void BPF_PROG(on_enqueue, struct task_struct *p, uint64_t flags)
 {
-    uint64_t vcpu = vcpu_of(p), former = former_vcpu_of(p);
-    struct scx_thread *thread;
-    uint64_t cpu;
+    struct identity is = identify(p);
+    uint64_t vcpu = is.vcpu, cpu;
     int64_t now;
     USES_ARENA();
-    if (former)
-        leave(p, former);
+    if (is.former)
+        leave(p, is.former);
     if (!vcpu) {
         enqueue_other(p, flags);
         return;
@@ -465,9 +464,8 @@ void BPF_PROG(on_enqueue, struct task_struct *p, uint64_t flags)
     if (!is_bound(p))
         policy_saved(state.instance, vcpu);
     now = now_of_policy();
-    thread = find_thread(p);
-    if (thread && !thread->waits_ns)
-        thread->waits_ns = now;
+    if (!is.thread->waits_ns)
+        is.thread->waits_ns = now;
     cpu = policy_cpu(vcpu);
     if (cpu < SCX_CPUS_MAX && !requests_of_policy()->cpu[cpu].ended_ns &&
         requests_of_policy()->cpu[cpu].until_ns <= now)
@@ -482,12 +480,15 @@ void BPF_PROG(on_enqueue, struct task_struct *p, uint64_t flags)
 SEC("struct_ops/on_quiescent")
 void BPF_PROG(on_quiescent, struct task_struct *p, uint64_t flags)
 {
-    uint64_t vcpu = vcpu_of(p), former = former_vcpu_of(p);
+    struct identity is = identify(p);
+    uint64_t vcpu = is.vcpu;
     USES_ARENA();
-    if (former)
-        leave(p, former);
-    waits_no_more(p);
-    if (!vcpu || !lock())
+    if (is.former)
+        leave(p, is.former);
+    if (!vcpu)
+        return;
+    is.thread->waits_ns = 0;
+    if (!lock())
         return;
     /* The kernel dispatches next if the running one blocks. */
     if (!(flags & SCX_DEQ_SLEEP) || !policy_block(state.instance, vcpu))
@@ -497,18 +498,12 @@ void BPF_PROG(on_quiescent, struct task_struct *p, uint64_t flags)
     unlock();
 }
 
-static bool stays_queued(const struct task_struct *previous)
-{
-    return previous && previous->scx.flags & SCX_TASK_QUEUED && !vcpu_of(previous);
-}
-
 /* Whether the reserve of ordinary tasks goes before the VCPU that the policy chose; `busy`: it
- * chose one. */
-static bool take_reserve(uint32_t cpu, bool busy, const struct task_struct *previous, int64_t now)
+ * chose one. `some_wait`: there are ordinary tasks that could run. */
+static bool take_reserve(uint32_t cpu, bool busy, bool some_wait, int64_t now)
 {
     struct scx_others __arena *others = others_of(cpu);
     bool goes_on = others->reserved && now < others->turn_ns, ends = others->reserved && !goes_on;
-    bool some_wait = stays_queued(previous) || scx_bpf_dsq_nr_queued(OTHERS);
 
     if (busy && some_wait && goes_on)
         return true;
@@ -531,15 +526,15 @@ static bool take_reserve(uint32_t cpu, bool busy, const struct task_struct *prev
     return true;
 }
 
-/* Hands the CPU to the ordinary task whose turn it is; false: there is none. */
-static bool run_other(struct task_struct *previous)
+/* Hands the CPU to the ordinary task whose turn it is; false: there is none. `stays`: the previous
+ * one could run on. */
+static bool run_other(struct task_struct *previous, bool stays)
 {
-    bool stays = stays_queued(previous);
-    struct task_struct *first = scx_bpf_dsq_peek(OTHERS);
+    struct task_struct *first = stays ? scx_bpf_dsq_peek(OTHERS) : NULL;
     bool is_before =
-        !first || (stays && (int64_t)(previous->scx.dsq_vtime - first->scx.dsq_vtime) <= 0);
+        stays && (!first || (int64_t)(previous->scx.dsq_vtime - first->scx.dsq_vtime) <= 0);
 
-    if (!(stays && is_before) && scx_bpf_dsq_move_to_local(OTHERS))
+    if (!is_before && scx_bpf_dsq_move_to_local(OTHERS))
         return true;
     if (stays)
         scx_bpf_task_set_slice(previous, OTHERS_TURN_NS);
@@ -581,22 +576,27 @@ void BPF_PROG(on_dispatch, int32_t number, struct task_struct *previous)
     struct scx_requests __arena *requests = requests_of_policy();
     uint32_t cpu = (uint32_t)number;
     struct task_struct *p;
-    uint64_t former = previous ? former_vcpu_of(previous) : 0, before, chosen;
-    bool is_reserved;
+    struct identity was = {};
+    uint64_t before, chosen;
+    bool stays, some_wait, is_reserved;
     int64_t now;
     int thread, starved;
 
     USES_ARENA();
-    if (former)
-        leave(previous, former);
+    if (previous)
+        was = identify(previous);
+    stays = previous && previous->scx.flags & SCX_TASK_QUEUED && !was.vcpu;
+    if (was.former)
+        leave(previous, was.former);
     if (cpu >= SCX_CPUS_MAX || cpu >= state.cpus) {
-        run_other(previous);
+        run_other(previous, stays);
         return;
     }
+    some_wait = stays || scx_bpf_dsq_nr_queued(OTHERS);
     if (!lock())
         return;
     now = now_of_policy();
-    if (stays_queued(previous))
+    if (stays)
         count_others(cpu, previous, now);
     if (requests->account_ns <= now)
         policy_account(state.instance, now);
@@ -612,7 +612,7 @@ void BPF_PROG(on_dispatch, int32_t number, struct task_struct *previous)
     requests->cpu[cpu].leaving = before != chosen ? before : 0;
     requests->cpu[cpu].decided_ns = requests->cpu[cpu].ended_ns ? requests->cpu[cpu].ended_ns : now;
     requests->cpu[cpu].ended_ns = 0;
-    is_reserved = take_reserve(cpu, thread, previous, now);
+    is_reserved = take_reserve(cpu, thread, some_wait, now);
     starved = (int)requests->cpu[cpu].starved;
     requests->cpu[cpu].starved = 0;
     if (starved == thread)
@@ -626,7 +626,7 @@ void BPF_PROG(on_dispatch, int32_t number, struct task_struct *previous)
     unlock();
     if (starved && give_moment(starved))
         return;
-    if ((is_reserved || !thread) && run_other(previous))
+    if ((is_reserved || !thread) && run_other(previous, stays))
         return;
     if (is_reserved || starved)
         give_back(cpu);
@@ -662,12 +662,13 @@ void BPF_PROG(on_update_idle, int32_t number, bool idle)
 SEC("struct_ops/on_running")
 void BPF_PROG(on_running, struct task_struct *p)
 {
-    uint64_t vcpu = vcpu_of(p), former = former_vcpu_of(p);
+    struct identity is = identify(p);
+    uint64_t vcpu = is.vcpu;
     uint32_t cpu = (uint32_t)scx_bpf_task_cpu(p);
     int64_t now;
     USES_ARENA();
-    if (former)
-        leave(p, former);
+    if (is.former)
+        leave(p, is.former);
     if (cpu >= SCX_CPUS_MAX || cpu >= state.cpus)
         return;
     if (!vcpu) {
@@ -677,7 +678,7 @@ void BPF_PROG(on_running, struct task_struct *p)
         virtual_time(p->scx.dsq_vtime, now);
         return;
     }
-    waits_no_more(p);
+    is.thread->waits_ns = 0;
     if (!lock())
         return;
     now = now_of_policy();
