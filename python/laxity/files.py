@@ -68,10 +68,22 @@ def read(path: Path, bytes_max: int, wanted: str = "a file") -> bytes:
             raise InputError("the standard input is a terminal", "send a file through a pipe")
         return _within(sys.stdin.buffer, "the standard input", bytes_max)
     with open_regular(path, wanted) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > bytes_max:
-            raise InputError(*_too_large(path, f"{size:,}", bytes_max))
-        return _within(file, path, bytes_max)
+        return _whole(file, path, bytes_max)
+
+
+def read_secret(path: Path, bytes_max: int, wanted: str) -> bytes:
+    """All of a regular file that its owner alone may read.
+
+    Raises InputError as `open_regular` does, and if others may read it or it is too large.
+    """
+    with open_regular(path, wanted) as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise InputError(
+                f"{path} has mode {mode:04o}, and {wanted} is a secret",
+                f"let only its owner read it: chmod 600 {path}",
+            )
+        return _whole(file, path, bytes_max)
 
 
 def differing(one: Path, other: Path) -> list[str]:
@@ -86,6 +98,13 @@ def differing(one: Path, other: Path) -> list[str]:
         if name not in names[0] & names[1]
         or not filecmp.cmp(one / name, other / name, shallow=False)
     )
+
+
+def _whole(file: BinaryIO, path: Path, bytes_max: int) -> bytes:
+    size = os.fstat(file.fileno()).st_size
+    if size > bytes_max:
+        raise InputError(*_too_large(path, f"{size:,}", bytes_max))
+    return _within(file, path, bytes_max)
 
 
 def _within(file: BinaryIO, name: object, bytes_max: int) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -51,14 +50,7 @@ def read(path: Path) -> Accounts:
     Raises InputError with line and column where a line is wrong, and where others than its owner
     can read the file: an HA1 is as good as the password.
     """
-    with files.open_regular(path, "a file of users") as file:
-        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise InputError(
-                f"{path} has mode {mode:04o}, and what it has is as good as its users' passwords",
-                f"let only its owner read it: chmod 600 {path}",
-            )
-    content = files.read(path, BYTES_MAX, "a file of users")
+    content = files.read_secret(path, BYTES_MAX, "a file of users")
     return parse(content, str(path))
 
 
