@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import time
 from contextlib import contextmanager, suppress
@@ -120,9 +121,10 @@ def test_the_signalling_appliance_registers_users(laxity: Laxity, tmp_path: Path
     said = laxity("appliance", "signalling", "-o", tmp_path, "--users", users).stdout
     assert str(tmp_path / "signalling.cpio") in said
     made = image.Appliance(tmp_path / "kernel", tmp_path / "signalling.cpio")
-    assert made.root.stat().st_size < 16 * MIB
-    address = f"address={ADDRESS}/24 gateway=10.0.2.2"
-    with booted(made, address, ("udp", 5060), ("tcp", 5060)) as console:
+    assert made.root.stat().st_size < 22 * MIB
+    address = f"address={ADDRESS}/24 gateway=10.0.2.2 tls=1"
+    ports = (("udp", 5060), ("tcp", 5060), ("tcp", 5061))
+    with booted(made, address, *ports) as console:
         answers = []
         for user, kind in zip(names, (socket.SOCK_DGRAM, socket.SOCK_STREAM), strict=True):
             transport = "UDP" if kind == socket.SOCK_DGRAM else "TCP"
@@ -130,6 +132,14 @@ def test_the_signalling_appliance_registers_users(laxity: Laxity, tmp_path: Path
             assert challenge.startswith("SIP/2.0 401 "), challenge
             proof = credentials(challenge, user, "blue", "REGISTER", f"sip:{ADDRESS}")
             answers.append(ask(kind, 5060, register(user, transport, proof), console))
+        # A balancer believes the appliance's own certificate and no other.
+        context = ssl.create_default_context(cafile=tmp_path / image.CERTIFICATE)
+        with (
+            socket.create_connection((LOOPBACK, local(5061)), BOOT_S) as plain,
+            context.wrap_socket(plain, server_hostname="signalling") as connection,
+        ):
+            connection.send(register(names[0], "TLS"))
+            assert connection.recv(4096).startswith(b"SIP/2.0 401 ")
         assert "authentication is off" not in console.read_text()
     assert made.root.stat().st_mode & 0o777 == 0o600
     for answer, user in zip(answers, names, strict=True):

@@ -25,9 +25,10 @@ from laxity.errors import InputError
 from laxity.lab.machine import QEMU
 from laxity.namespaces.network import CLIENT, NAMESPACES, Machine, switch
 from laxity.namespaces.process import Place, Process, process
-from laxity.servers import registrar, signalling
+from laxity.servers import identity, registrar, signalling
 from laxity.servers.control import socket_in
 from sip_clients import History, clients
+from sip_phones import Call, phone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -193,6 +194,12 @@ def test_a_site_file_that_is_wrong_is_refused_with_its_place(
     path.write_text(SITE.read_text().replace("192.0.2.41/24", "198.51.100.41/24"))
     refused = laxity("site", path, code=2)
     assert "media1 has 198.51.100.41, which is not in 192.0.2.0/24" in refused.stderr
+    if shutil.which("openssl") is not None:
+        identity.make("other.example", tmp_path)
+        tls = 'tls = { certificate = "other.example.crt", key = "other.example.key" }'
+        path.write_text(f"{tls}\n{SITE.read_text()}")
+        refused = laxity("site", path, code=2)
+        assert "other.example.crt serves no client of voice.example: Hostname" in refused.stderr
     (tmp_path / "guest.cfg").touch()
     path.write_text(f"{SITE.read_text()}{DOMAIN}")
     refused = laxity("site", path, code=2)
@@ -271,20 +278,34 @@ class Started:
 def test_a_site_survives_a_host_and_a_balancer(tmp_path: Path) -> None:
     """`examples/site.toml`, by the lines that the command prints for its users."""
     _needs_the_daemon()
-    needed = ("kamailio", "sipp", "dnsmasq", "dig", QEMU, "dpkg-deb", "ip", "nsenter")
+    needed = (
+        "kamailio",
+        "sipp",
+        "dnsmasq",
+        "dig",
+        "openssl",
+        "ss",
+        QEMU,
+        "dpkg-deb",
+        "ip",
+        "nsenter",
+    )
     absent = [name for name in needed if shutil.which(name) is None]
     if absent or os.geteuid() != 0:
         pytest.skip(f"needs root and these programs: {', '.join(absent)}")
     path = tmp_path / "site.toml"
     # Six emulated guests on a machine that others use: who is slow is not to be taken for dead.
-    path.write_text(SITE.read_text().replace("[[vm]]", '[[vm]]\ndetection = "10 s"'))
+    text = SITE.read_text().replace("[[vm]]", '[[vm]]\ndetection = "10 s"')
+    ours = identity.make("voice.example", tmp_path)
+    tls = f'tls = {{ certificate = "{ours.certificate.name}", key = "{ours.key.name}" }}'
+    path.write_text(f"{tls}\n{text}")
     command = [sys.executable, "-c", "from laxity.cli import main; main()", "site", str(path)]
     with (tmp_path / "errors").open("w+") as errors:
         popen = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         with popen:
             try:
                 assert popen.stdout is not None
-                _survives(Started(popen.stdout), tmp_path)
+                _survives(Started(popen.stdout), tmp_path, ours.certificate)
                 assert popen.poll() is None
             finally:
                 popen.send_signal(signal.SIGINT)
@@ -300,7 +321,7 @@ def test_a_site_survives_a_host_and_a_balancer(tmp_path: Path) -> None:
     assert not [each for each in commands if mine.encode() in each]
 
 
-def _survives(site: Started, files: Path) -> None:
+def _survives(site: Started, files: Path, trusted: Path) -> None:
     register = site.line("sipp")
     assert set(site.balancers()) == {"192.0.2.21", "192.0.2.22"}
     site.run(register)
@@ -316,7 +337,7 @@ def _survives(site: Started, files: Path) -> None:
     words = register.split()
     client = words[words.index("-i") + 1]
     place = Place(site.clients, files=files)
-    with _a_call(site, files, client, min(on_north)) as ends_well:
+    with _calls_over_tls(site, trusted), _a_call(site, files, client, min(on_north)) as ends_well:
         with _clients(place, site.balancers(), client) as history:
             _wait_for_answers(history, CONTENDED)
             _loses_north(site, users, on_north)
@@ -356,6 +377,42 @@ def _loses_north(site: Started, users: list[str], on_north: set[str]) -> None:
         time.sleep(0.1)
     assert site.known(site.answering(), users) == set(users)
     assert site.known("192.0.2.31", users) == on_north
+
+
+@contextmanager
+def _calls_over_tls(site: Started, trusted: Path) -> Iterator[None]:
+    """Phones with connections, and a call by a server of north, which both outlive the host."""
+    found = site.run(site.line("dig").replace("_sip._udp.", "_sips._tcp.")).splitlines()
+    assert sorted(record.split()[2:] for record in found) == [
+        ["5061", f"{name}.voice.example."] for name in ("edge1", "edge2")
+    ]
+    address, far = site.balancers()[0], "192.0.2.31"
+
+    def connections() -> set[str]:
+        """The balancer's own ends of its connections to north's server."""
+        name = {"192.0.2.21": "edge1", "192.0.2.22": "edge2"}[address]
+        namespace = site.clients.name.replace(CLIENT, f"balancer-{name}")
+        said = site.run(f"ip netns exec {namespace} ss -tnH state established dst {far}:5061")
+        return {line.split()[2] for line in said.splitlines()}
+
+    with ExitStack() as stack:
+        phones = {}
+        for user in (f"secure{number}" for number in range(6)):
+            made = phone(site.clients, address, user, "voice.example", trusted)
+            phones[user] = stack.enter_context(made)
+            assert phones[user].register().startswith("SIP/2.0 200 ")
+        callees = site.known(far, list(phones))
+        callee = phones[min(callees)]
+        caller = phones[min(set(phones) - callees)]
+        call = Call(caller, callee)
+        before = connections()
+        assert len(before) == 1
+        yield
+        call.end()
+        Call(caller, callee).end()
+        for each in phones.values():
+            assert each.register().startswith("SIP/2.0 200 ")
+        assert connections() == before
 
 
 CALLER_PORT, GO_ON = 5086, "held1"

@@ -20,6 +20,7 @@ programs=(
     'espeak-ng espeak-ng the reference speech, made anew'
     'rtpengine rtpengine-daemon the tests of another media server'
     'kamailio kamailio the tests of SIP'
+    'openssl openssl the keys of the signalling appliance'
     'sipp sip-tester the tests of SIP'
     'tc iproute2 the tests of bandwidth'
     'mke2fs e2fsprogs the tests of disks'
@@ -45,6 +46,7 @@ python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
 python3 -c 'import pathlib, sys, sysconfig
 sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())' || missing+=(python3-dev)
 python3 -c 'import ctypes; ctypes.CDLL("libspandsp.so.2")' 2>/dev/null || missing+=(libspandsp2)
+[[ -f /usr/lib/x86_64-linux-gnu/kamailio/modules/tls.so ]] || missing+=(kamailio-tls-modules)
 # Codecs, whose costs are measured; Opus is also scored in captures.
 for entry in libopus.so.0:libopus0 libbcg729.so.0:libbcg729-0; do
     python3 -c "import ctypes; ctypes.CDLL('${entry%%:*}')" 2>/dev/null || missing+=("${entry##*:}")

@@ -117,6 +117,7 @@ fn every_key() {
         keys: "/etc/laxity/keys".into(),
         appliances: "/var/lib/laxity-protect/appliances".into(),
         domain: None,
+        tls: None,
         balancers: vec![],
         witness: Some(Place {
             endpoints: ["https://192.0.2.9:2379", "http://127.0.0.1:2379"]
@@ -240,6 +241,43 @@ fn a_site_of_two_stages() {
             "edge2.voice.example. A 192.0.2.22",
         ]
     );
+}
+
+/// TLS is for clients of balancers, and from there on; hosts need no file for it.
+#[test]
+fn a_site_with_tls() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/site.toml");
+    let text = std::fs::read_to_string(path).unwrap();
+    let tls = "tls = { certificate = \"voice.crt\", key = \"keys/voice.key\" }\n";
+    let load = |text: &str| {
+        load(
+            text.as_bytes(),
+            "site.toml",
+            Path::new("/etc"),
+            Path::new("/"),
+            &|path| path.starts_with("/var/lib/laxity-protect/appliances"),
+        )
+        .unwrap()
+    };
+    let (plain, site) = (load(&text), load(&format!("{tls}{text}")));
+    let tls = site.tls.as_ref().unwrap();
+    assert_eq!(tls.certificate, Path::new("/etc/voice.crt"));
+    assert_eq!(tls.key, Path::new("/etc/keys/voice.key"));
+    let differ = plain.vms.iter().zip(&site.vms).map(|(plain, vm)| {
+        let more = vm.guest.append.strip_prefix(&plain.guest.append);
+        more.expect("nothing else changes")
+    });
+    assert_eq!(differ.collect::<Vec<_>>(), [" tls=1", " tls=1", ""]);
+    let records = site.records();
+    assert_eq!(
+        records[4..6],
+        [
+            "_sips._tcp.voice.example. SRV 10 50 5061 edge1.voice.example.",
+            "_sips._tcp.voice.example. SRV 10 50 5061 edge2.voice.example.",
+        ]
+    );
+    let others = [&records[..4], &records[6..]].concat();
+    assert_eq!(others, plain.records());
 }
 
 #[test]

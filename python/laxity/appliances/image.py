@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
 from laxity.lab import cpio, image
-from laxity.servers import signalling, users
+from laxity.servers import identity, signalling, users
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +21,7 @@ FILES = Path(__file__).parent
 
 SIGNALLING, MEDIA = "signalling", "media"
 PACKAGES = {
-    SIGNALLING: ("busybox-static", "kamailio", "libc6"),
+    SIGNALLING: ("busybox-static", "kamailio", "kamailio-tls-modules", "libc6", "libssl3"),
     MEDIA: (
         *("busybox-static", "libc6", "nftables", "libnftables1", "libnftnl11", "libmnl0"),
         *("libjansson4", "libgmp10", "libxtables12", "libedit2", "libbsd0", "libmd0", "libtinfo6"),
@@ -44,6 +45,8 @@ KAMAILIO_DIRECTORY = "usr/lib/x86_64-linux-gnu/kamailio"
 LOADED = re.compile(r'^loadmodule "(\w+\.so)"', re.MULTILINE)
 
 KERNEL, ROOT = "kernel", "{}.cpio"
+CERTIFICATE = f"{SIGNALLING}.crt"
+"""Balancers know a server in an appliance by it. Its key is in no file but the appliance."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,12 @@ def build(
         say(f"{AUTHENTICATION_OFF}; `--users FILE` switches it on")
     modules = MODULES if name == SIGNALLING else (*MODULES, *FILTER_MODULES)
     kernel = image.kernel(modules)
+    directory.mkdir(parents=True, exist_ok=True)
     with image.unpacked(PACKAGES[name]) as packages:
-        server = _signalling(packages, accounts) if name == SIGNALLING else _media(packages, say)
+        if name == SIGNALLING:
+            server = _signalling(packages, directory, accounts)
+        else:
+            server = _media(packages, say)
         root = cpio.archive(
             [
                 cpio.file("init", FILES / "init", executable=True),
@@ -85,17 +92,16 @@ def build(
                 *server,
             ]
         )
-    directory.mkdir(parents=True, exist_ok=True)
     made = Appliance(directory / KERNEL, directory / ROOT.format(name))
     made.kernel.write_bytes(kernel.kernel.read_bytes())
-    # A root with accounts is as secret as their passwords.
+    # A root with a key is a secret, and one with accounts is as secret as their passwords.
     made.root.unlink(missing_ok=True)
-    made.root.touch(mode=0o644 if accounts is None else 0o600)
+    made.root.touch(mode=0o600 if name == SIGNALLING else 0o644)
     made.root.write_bytes(root)
     return made
 
 
-def _signalling(packages: Path, accounts: Accounts | None) -> list[cpio.Entry]:
+def _signalling(packages: Path, directory: Path, accounts: Accounts | None) -> list[cpio.Entry]:
     configuration = (signalling.FILES / "kamailio.cfg").read_text("utf-8")
     program = packages / KAMAILIO
     modules = packages / KAMAILIO_DIRECTORY / "modules"
@@ -106,8 +112,14 @@ def _signalling(packages: Path, accounts: Accounts | None) -> list[cpio.Entry]:
             cpio.file(f"etc/users/{users.TABLE}", accounts.table().encode()),
             cpio.file("etc/realm", accounts.realm.encode()),
         ]
+    with tempfile.TemporaryDirectory(prefix="laxity.") as secret:
+        made = identity.make(SIGNALLING, Path(secret))
+        certificate, key = made.certificate.read_bytes(), made.key.read_bytes()
+    (directory / CERTIFICATE).write_bytes(certificate)
     return [
         *proofs,
+        cpio.file(f"etc/{SIGNALLING}.crt", certificate),
+        cpio.file(f"etc/{SIGNALLING}.key", key),
         cpio.file("bin/kamailio", program, executable=True),
         cpio.file("kamailio.cfg", configuration.encode()),
         cpio.file("etc/protocols", PROTOCOLS),

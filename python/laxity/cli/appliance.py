@@ -19,7 +19,7 @@ def appliance(
         str, typer.Argument(metavar="NAME", help="signalling (Kamailio), or media (RTP relay).")
     ],
     directory: Annotated[
-        Path, typer.Option("-o", "--output", metavar="DIR", help="The directory for its two files.")
+        Path, typer.Option("-o", "--output", metavar="DIR", help="The directory for its files.")
     ] = Path("appliances"),
     users: Annotated[
         Path | None,
@@ -35,7 +35,8 @@ def appliance(
     """Make a small virtual machine without a disk that runs one server.
 
     Writes a kernel and NAME.cpio, which any QEMU boots in seconds. The kernel's command line gives
-    the address of the server: address=192.0.2.10/24.
+    the address of the server: address=192.0.2.10/24. For signalling there is also signalling.crt,
+    by which balancers know the server when they use TLS (tls=1).
     """
     from laxity.appliances import image
     from laxity.servers import users as registrar_users

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from laxity.media_schema import Quantiles
     from laxity.results.measured import Placed, Registered
+    from laxity.servers.identity import Identity
     from laxity.servers.users import Accounts
 
 PROGRAMS = {
@@ -34,11 +35,14 @@ PROGRAMS = {
 }
 """With their Debian packages."""
 FILES = Path(__file__).parent / "sip"
-SIP_PORT, REGISTER_PORT, CALLEE_PORT, CALLER_PORT = 5060, 5062, 5070, 5080
+SIP_PORT, TLS_PORT, REGISTER_PORT, CALLEE_PORT, CALLER_PORT = 5060, 5061, 5062, 5070, 5080
 CONNECTIONS = 2_000
-"""Connections of SIP over TCP that a Kamailio has at a time."""
-MEMORY_MIB = 96
-"""Kamailio's memory, of which these connections take less than a half."""
+"""Connections of SIP over TCP and TLS that a Kamailio has at a time."""
+MEMORY_MIB, TLS_MEMORY_MIB = 96, 320
+"""Kamailio's memory without TLS and with it, of which these connections take less than a half.
+
+A connection takes up to 16 KiB over TCP and up to 75 KiB over TLS, until it has been set up.
+"""
 REGISTER_RATE = 100
 """Users that register a second."""
 STATISTICS_S = 1
@@ -94,6 +98,11 @@ def _listening(address: str, processes: int) -> dict[str, str]:
     return {**listen, "CHILDREN": str(processes), "CONNECTIONS": str(CONNECTIONS)}
 
 
+def _listening_tls(address: str) -> dict[str, str]:
+    """Where it serves SIP over TLS as well."""
+    return {"LISTEN_TLS": f"tls:{address}:{TLS_PORT}", "TLS_CONNECTIONS": str(CONNECTIONS)}
+
+
 @contextmanager
 def proxy(
     name: str,
@@ -104,10 +113,12 @@ def proxy(
     media: MediaControl | None = None,
     accounts: Accounts | None = None,
     ringing_ms: int | None = None,
+    identity: Identity | None = None,
 ) -> Iterator[Process]:
     """Kamailio as registrar and proxy, for as long as it is needed.
 
     `media` is a server to be put between parties. Without `accounts` nobody has to prove anything.
+    With an `identity` it serves balancers over TLS, too.
     """
     definitions = _listening(address, processes)
     definitions["SECRET"] = f'"{secrets.token_hex(16)}"'
@@ -123,13 +134,49 @@ def proxy(
         definitions |= {"USERS": f'"text://{directory}"', "REALM": f'"{accounts.realm}"'}
     if ringing_ms is not None:
         definitions["RINGING_MS"] = str(ringing_ms)
+    if identity is not None:
+        definitions |= _listening_tls(address)
+        definitions |= {
+            "CERTIFICATE": f'"{identity.certificate}"',
+            "KEY": f'"{identity.key}"',
+        }
     with kamailio(name, definitions, place) as started:
         yield started
 
 
+@dataclass(frozen=True)
+class Tls:
+    """What a balancer needs for SIP over TLS."""
+
+    identity: Identity
+    """What it shows to clients."""
+    servers: Path
+    """The certificates of the signalling servers, beside which it believes none."""
+
+    def configuration(self) -> str:
+        """The configuration of Kamailio's module tls."""
+        return f"""[server:default]
+method = TLSv1.2+
+certificate = {self.identity.certificate}
+private_key = {self.identity.key}
+
+[client:default]
+method = TLSv1.2+
+verify_certificate = yes
+require_certificate = yes
+ca_list = {self.servers}
+"""
+
+
 @contextmanager
 def balancer(
-    name: str, address: str, servers: Iterable[str], place: Place, processes: int = 1
+    name: str,
+    address: str,
+    servers: Iterable[str],
+    place: Place,
+    processes: int = 1,
+    *,
+    tls: Tls | None = None,
 ) -> Iterator[Process]:
     """Kamailio that passes each user's requests to one of the servers, and remembers nothing.
 
@@ -139,6 +186,10 @@ def balancer(
     destinations.write_text("".join(f"1 sip:{server}:{SIP_PORT}\n" for server in servers))
     definitions = _listening(address, processes)
     definitions["DESTINATIONS"] = f'"{destinations}"'
+    if tls is not None:
+        configuration = place.files / f"{name}-tls.cfg"
+        configuration.write_text(tls.configuration())
+        definitions |= _listening_tls(address) | {"TLS_FILE": f'"{configuration}"'}
     with kamailio(name, definitions, place, "balancer.cfg") as started:
         yield started
 
@@ -150,7 +201,8 @@ def kamailio(
     """A Kamailio that listens, with what its configuration wants defined from outside."""
     files = place.files / name
     files.mkdir()
-    command = ["kamailio", "-f", str(FILES / configuration), "-DD", "-E", "-m", str(MEMORY_MIB)]
+    memory_mib = TLS_MEMORY_MIB if "LISTEN_TLS" in definitions else MEMORY_MIB
+    command = ["kamailio", "-f", str(FILES / configuration), "-DD", "-E", "-m", str(memory_mib)]
     command += [word for option in ("-w", "-Y") for word in (option, str(files))]
     command += ["-P", str(files / "kamailio.pid")]
     command += [word for each in definitions.items() for word in ("-A", "=".join(each))]

@@ -24,6 +24,7 @@ from laxity.namespaces import network
 from laxity.namespaces.process import Place, Process, process, require, workplace
 from laxity.servers import registrar, signalling
 from laxity.servers.control import socket_in
+from laxity.servers.identity import Identity
 from laxity.site import dns
 from laxity.site.dns import Balancer
 from laxity.site.protected import PROGRAM
@@ -77,6 +78,8 @@ class Description:
 
     path: Path
     domain: str | None
+    tls: Identity | None
+    """What balancers show to clients over TLS, if they do."""
     hosts: dict[str, str]
     """Their addresses."""
     balancers: tuple[Balancer, ...]
@@ -125,6 +128,13 @@ class XenDomain(TypedDict):
     name: str
 
 
+class TlsFiles(TypedDict):
+    """The fields of an `Identity`."""
+
+    certificate: str
+    key: str
+
+
 class BalancerRow(TypedDict):
     """The fields of a `Balancer`."""
 
@@ -167,6 +177,7 @@ class SiteFile(TypedDict):
     """A site file, as `laxity protect check --json` understands it, as far as it is read here."""
 
     domain: str | None
+    tls: TlsFiles | None
     hosts: list[Host]
     balancers: list[BalancerRow]
     vms: list[Vm]
@@ -190,10 +201,15 @@ def read(path: Path) -> Description:
         name = content["xen_domains"][0]["name"]
         help = "`laxity lab remus` shows such a domain outlive its host, in two emulated ones"
         raise InputError(f"{name} is a domain of Xen, and hosts in namespaces have none", help)
+    tls = None
+    if content["tls"] is not None and content["domain"] is not None:
+        tls = Identity(Path(content["tls"]["certificate"]), Path(content["tls"]["key"]))
+        tls.check(content["domain"])
     return Description(
         # Daemons run in directories of their own.
         path=path.absolute(),
         domain=content["domain"],
+        tls=tls,
         hosts={host["name"]: _ip_of(host["address"]) for host in content["hosts"]},
         balancers=tuple(Balancer(**each) for each in content["balancers"]),
         guests=tuple(map(_guest, content["vms"])),
@@ -243,6 +259,8 @@ class Site:
     """The address of clients and of DNS."""
     namespaces: dict[str, Path]
     """The namespaces of hosts, of balancers, and, as `CLIENT`, of clients."""
+    appliances: Path
+    """With what the guests boot."""
     _stack: ExitStack
     _running: dict[str, Process] = field(default_factory=dict)
 
@@ -267,7 +285,11 @@ class Site:
         name = _balancer(balancer.name)
         place = Place(self.namespaces[name], files=self.files)
         servers = [guest.address for guest in self.description.registrars]
-        started = signalling.balancer(name, balancer.address, servers, place)
+        identity = self.description.tls
+        tls = None
+        if identity is not None:
+            tls = signalling.Tls(identity, self.appliances / image.CERTIFICATE)
+        started = signalling.balancer(name, balancer.address, servers, place, tls=tls)
         self._running[name] = self._stack.enter_context(started)
 
     def states(self, host: str) -> dict[str, str]:
@@ -382,7 +404,7 @@ def site(description: Description, say: Callable[[str], None]) -> Iterator[Site]
     require(PROGRAMS)
     with ExitStack() as stack:
         files = stack.enter_context(workplace())
-        _install(description, files, say)
+        appliances = _install(description, files, say)
         machines = [
             network.Machine(
                 _host(name),
@@ -398,10 +420,11 @@ def site(description: Description, say: Callable[[str], None]) -> Iterator[Site]
             for each in description.balancers
         ]
         namespaces = stack.enter_context(network.switch(clients, machines))
-        made = Site(description, files, clients.ip, namespaces, stack)
+        made = Site(description, files, clients.ip, namespaces, appliances, stack)
         if description.domain is not None:
             server = dns.server(
-                description.domain, description.balancers, str(clients.ip), made.clients
+                *(description.domain, description.balancers, str(clients.ip), made.clients),
+                has_tls=description.tls is not None,
             )
             stack.enter_context(server)
         for balancer in description.balancers:
@@ -413,8 +436,8 @@ def site(description: Description, say: Callable[[str], None]) -> Iterator[Site]
         yield made
 
 
-def _install(description: Description, files: Path, say: Callable[[str], None]) -> None:
-    """Gives each host its root, with the site's keys and what appliances boot."""
+def _install(description: Description, files: Path, say: Callable[[str], None]) -> Path:
+    """Gives each host its root, with the site's keys and what appliances boot, which it returns."""
     keys = files / "keys"
     made = subprocess.run(
         [programs.find(PROGRAM), "keys", description.path, keys],
@@ -426,7 +449,10 @@ def _install(description: Description, files: Path, say: Callable[[str], None]) 
         raise RefusedError(made.stderr.strip())
     appliances = description.appliances
     kinds = {guest.appliance for guest in description.guests if guest.appliance}
-    if not all((appliances / image.ROOT.format(kind)).exists() for kind in kinds):
+    needed = {image.ROOT.format(kind) for kind in kinds}
+    if description.tls is not None:
+        needed.add(image.CERTIFICATE)
+    if not all((appliances / name).exists() for name in needed):
         appliances = files / "appliances"
         for kind in sorted(kinds):
             say(f"making the appliance {kind}")
@@ -438,3 +464,4 @@ def _install(description: Description, files: Path, say: Callable[[str], None]) 
             link = root / place.relative_to("/")
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(what)
+    return appliances

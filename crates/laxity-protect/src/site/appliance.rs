@@ -36,6 +36,7 @@ impl Reading<'_> {
         span: Span,
         all: &[(&VmTable, Span)],
         directory: &Path,
+        has_tls: bool,
         vm: &mut Vm,
     ) {
         let media = table.media.given().and_then(|(Name(name), place)| {
@@ -93,6 +94,9 @@ impl Reading<'_> {
         let mut append = format!("{KERNEL_ARGUMENTS} address={interface}");
         if let Some(media) = media {
             append += &format!(" media_control={media}:{MEDIA_CONTROL_PORT}");
+        }
+        if appliance == Appliance::Signalling && has_tls {
+            append += " tls=1";
         }
         if appliance == Appliance::Media {
             let controlling = controlling(table, all);

@@ -4,14 +4,17 @@
 //! Clients find balancers by DNS (RFC 3263), by priority and weight (RFC 2782). That and the hash of users are all that
 //! divides the load: a balancer remembers nothing.
 
-use super::model::{Appliance, Balancer, Site};
+use std::path::PathBuf;
+
+use super::model::{Appliance, Balancer, Site, Tls};
 use super::reading::Reading;
 use super::tables::{File, SHARE_MAX, VmTable, items};
 use super::words::{DomainName, Label, Written};
 use laxity_config::{Field, Span, Whole};
 
-/// Port of SIP, in SRV records, too.
-pub const SIP_PORT: u16 = 5060;
+/// Ports of SIP in SRV records: over UDP and TCP, and over TLS.
+const SIP_PORT: u16 = 5060;
+const TLS_PORT: u16 = 5061;
 /// Default weight of a balancer.
 const SHARE: u16 = 10;
 
@@ -81,21 +84,45 @@ impl Reading<'_> {
     }
 }
 
+impl Reading<'_> {
+    /// Resolves the domain's identity.
+    pub(super) fn tls(&self, file: &File) -> Option<Tls> {
+        let (table, span) = file.tls.given()?;
+        if file.domain.is_absent() {
+            let help = "write domain = \"voice.example\" above all tables";
+            let message = "TLS needs a `domain`, for which the certificate is";
+            self.problems.report(span, message, help);
+        }
+        let path = |key, field: &Field<Written<PathBuf>>, help| {
+            self.lacks(span, key, field.is_absent(), "`tls`", help);
+            let path = field.value.as_ref();
+            path.map_or_else(PathBuf::new, |path| self.base.join(&path.0))
+        };
+        Some(Tls {
+            certificate: path(
+                "certificate",
+                &table.certificate,
+                "write certificate = \"voice.crt\", say",
+            ),
+            key: path("key", &table.key, "write key = \"voice.key\", say"),
+        })
+    }
+}
+
 impl Site {
     /// The records for DNS, in the format of a zone file (RFC 1035, section 5).
     pub fn records(&self) -> Vec<String> {
         let Some(domain) = &self.domain else {
             return Vec::new();
         };
-        let service = |transport, balancer: &Balancer| {
+        let service = |(service, port), balancer: &Balancer| {
             let Balancer {
                 name,
                 priority,
                 weight,
                 ..
             } = balancer;
-            let service = format!("_sip._{transport}.{domain}.");
-            format!("{service} SRV {priority} {weight} {SIP_PORT} {name}.{domain}.")
+            format!("{service}.{domain}. SRV {priority} {weight} {port} {name}.{domain}.")
         };
         let address = |balancer: &Balancer| {
             let kind = if balancer.address.is_ipv4() {
@@ -106,9 +133,10 @@ impl Site {
             format!("{}.{domain}. {kind} {}", balancer.name, balancer.address)
         };
         let balancers = || self.balancers.iter();
-        let services = ["udp", "tcp"]
-            .into_iter()
-            .flat_map(|transport| balancers().map(move |each| service(transport, each)));
+        let plain = [("_sip._udp", SIP_PORT), ("_sip._tcp", SIP_PORT)];
+        let services = self.tls.iter().map(|_| ("_sips._tcp", TLS_PORT));
+        let services = (plain.into_iter().chain(services))
+            .flat_map(|each| balancers().map(move |balancer| service(each, balancer)));
         services.chain(balancers().map(address)).collect()
     }
 }

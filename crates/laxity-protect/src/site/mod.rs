@@ -24,7 +24,7 @@ use crate::guest::{Accelerator, Bus, Changes, Kind, Specification};
 use crate::protocol::interval::Bounds;
 use crate::witness::Place;
 use model::WITNESS;
-pub use model::{Appliance, Balancer, Domain, Host, Served, Site, Vm, number_of};
+pub use model::{Appliance, Balancer, Domain, Host, Served, Site, Tls, Vm, number_of};
 use reading::Reading;
 use tables::{EngineWord, File, HostTable, VmTable, items, memory_bytes, named};
 pub use words::Interface;
@@ -87,6 +87,7 @@ impl Reading<'_> {
             named(&table.name)
         });
         let witness = self.witness(file);
+        let tls = self.tls(file);
         let appliances = self.directory(&file.appliances, defaults::APPLIANCES);
         let (of_xen, of_qemu): (Vec<_>, Vec<_>) = tables
             .iter()
@@ -97,7 +98,7 @@ impl Reading<'_> {
             .map(|(table, span)| {
                 let mut vm = self.vm(table, *span, &hosts);
                 vm.settings.witness = witness.is_some();
-                self.appliance(table, *span, &tables, &appliances, &mut vm);
+                self.appliance(table, *span, &tables, &appliances, tls.is_some(), &mut vm);
                 vm
             })
             .collect();
@@ -121,6 +122,7 @@ impl Reading<'_> {
             appliances,
             witness,
             domain,
+            tls,
             balancers,
             hosts,
             vms,

@@ -28,6 +28,8 @@ pub struct Site {
     pub witness: Option<Place>,
     /// The SIP domain; clients ask DNS for its balancers.
     pub domain: Option<String>,
+    /// What balancers show to clients over TLS; without it they speak UDP and TCP alone.
+    pub tls: Option<Tls>,
     /// All balancers.
     pub balancers: Vec<Balancer>,
     /// All hosts.
@@ -139,6 +141,15 @@ impl Appliance {
             Appliance::Media => "media",
         }
     }
+}
+
+/// The identity of a domain, which only its balancers need to have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Tls {
+    /// File of the certificate, with those between it and its authority.
+    pub certificate: PathBuf,
+    /// File of the certificate's key.
+    pub key: PathBuf,
 }
 
 /// A balancer, to which clients are sent.

@@ -45,6 +45,7 @@ pub struct File {
     pub appliances: Field<Written<PathBuf>>,
     pub witness: Field<WitnessTable>,
     pub domain: Field<Written<DomainName>>,
+    pub tls: Field<TlsTable>,
     pub balancer: Field<List<BalancerTable>>,
     pub host: Field<List<HostTable>>,
     pub vm: Field<List<VmTable>>,
@@ -149,6 +150,18 @@ pub enum ModeWord {
 pub enum StandbyLostWord {
     Stop,
     Continue,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table"
+)]
+pub struct TlsTable {
+    pub certificate: Field<Written<PathBuf>>,
+    pub key: Field<Written<PathBuf>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

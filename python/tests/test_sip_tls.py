@@ -1,0 +1,146 @@
+"""SIP over TLS: from phones to a balancer, and from there to a registrar and back."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import ssl
+import time
+from contextlib import ExitStack, contextmanager
+from ipaddress import IPv4Interface
+from typing import TYPE_CHECKING
+
+import pytest
+from laxity.namespaces.network import CLIENT, Machine, switch
+from laxity.namespaces.process import Place
+from laxity.servers import identity, registrar, signalling
+from laxity.servers.control import socket_in
+from sip_phones import ANSWER_S_MAX, Call, phone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from laxity.servers.identity import Identity
+
+CLIENTS = "192.0.2.9"
+BALANCERS = ("192.0.2.21", "192.0.2.22")
+REGISTRARS = ("192.0.2.31", "192.0.2.32")
+DOMAIN = "voice.example"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        os.geteuid() != 0 or not all(map(shutil.which, ("kamailio", "openssl", "ip", "nsenter"))),
+        reason="needs root, kamailio, openssl and iproute2",
+    ),
+]
+
+
+@contextmanager
+def two_stages(files: Path, servers: Path | None = None) -> Iterator[tuple[Path, Identity]]:
+    """Balancers and registrars with TLS; the clients' namespace, and who the domain is.
+
+    `servers` is another certificate than the registrars', which the balancers are to believe.
+    """
+    addresses = [*BALANCERS, *REGISTRARS]
+    machines = [Machine(each, IPv4Interface(f"{each}/24")) for each in addresses]
+    ours, own = identity.make(DOMAIN, files), identity.make("signalling", files)
+    with ExitStack() as stack:
+        spaces = stack.enter_context(switch(IPv4Interface(f"{CLIENTS}/24"), machines))
+        for each in REGISTRARS:
+            place = Place(spaces[each], files=files)
+            stack.enter_context(
+                signalling.proxy(f"registrar-{each}", each, place, identity=own),
+            )
+        tls = signalling.Tls(ours, servers or own.certificate)
+        for each in BALANCERS:
+            place = Place(spaces[each], files=files)
+            name = f"balancer-{each}"
+            stack.enter_context(signalling.balancer(name, each, REGISTRARS, place, tls=tls))
+        yield spaces[CLIENT], ours
+
+
+def test_phones_are_called_over_the_connections_that_they_made(tmp_path: Path) -> None:
+    with two_stages(tmp_path) as (clients, ours), ExitStack() as stack:
+
+        def one(user: str, balancer: str, trusted: Path | None = ours.certificate) -> None:
+            made = phone(clients, balancer, user, DOMAIN, trusted)
+            phones[user] = stack.enter_context(made)
+            assert phones[user].register().startswith("SIP/2.0 200 ")
+
+        phones = {}
+        one("anna", BALANCERS[0])
+        one("bela", BALANCERS[1])
+        one("cleo", BALANCERS[1], None)
+        # The users are on both registrars, so that calls go by both.
+        users = list(phones)
+        halves = [set(registrar.bindings(clients, each, users)) for each in REGISTRARS]
+        assert all(halves)
+        for caller in users:
+            for callee in users:
+                if caller != callee:
+                    Call(phones[caller], phones[callee]).end()
+        Call(phones["anna"], phones["bela"], "sips").end()
+        # A plain phone has no TLS, which the caller wants all the way.
+        phones["anna"].send("INVITE", f"sips:cleo@{DOMAIN}")
+        assert phones["anna"].hear("SIP/2.0 4").startswith("SIP/2.0 480 ")
+
+
+def test_a_balancer_tells_users_nothing_where_a_registrar_is_another(tmp_path: Path) -> None:
+    other = identity.make("other", tmp_path)
+    with (
+        two_stages(tmp_path, other.certificate) as (clients, ours),
+        phone(clients, BALANCERS[0], "anna", DOMAIN, ours.certificate) as anna,
+    ):
+        anna.send("REGISTER", f"sip:{DOMAIN}", to=f"<sip:anna@{DOMAIN}>")
+        log = tmp_path / f"balancer-{BALANCERS[0]}.err"
+        until_s = time.monotonic() + ANSWER_S_MAX
+        while "certificate verify failed" not in log.read_text():
+            assert time.monotonic() < until_s, log.read_text()
+            time.sleep(0.05)
+        assert registrar.bindings(clients, BALANCERS[0], ["anna"]) == []
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+def test_nothing_older_than_tls_1_2_is_spoken(tmp_path: Path) -> None:
+    with two_stages(tmp_path) as (clients, _):
+        for address in (BALANCERS[0], REGISTRARS[0]):
+            for newest, is_served in (
+                (ssl.TLSVersion.TLSv1_1, False),
+                (ssl.TLSVersion.TLSv1_2, True),
+                (ssl.TLSVersion.TLSv1_3, True),
+            ):
+                assert shakes_hands(clients, address, newest) == is_served, (address, newest)
+
+
+def shakes_hands(clients: Path, address: str, newest: ssl.TLSVersion) -> bool:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    # Python's own limits would refuse before the server does.
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1, newest
+    with socket_in(clients, socket.SOCK_STREAM) as plain:
+        plain.connect((address, signalling.TLS_PORT))
+        try:
+            context.wrap_socket(plain).close()
+        except ssl.SSLError:
+            return False
+    return True
+
+
+def test_a_stranger_reaches_no_phone_by_a_route_of_their_own(tmp_path: Path) -> None:
+    with (
+        two_stages(tmp_path) as (clients, ours),
+        phone(clients, BALANCERS[0], "anna", DOMAIN, ours.certificate) as anna,
+        phone(clients, BALANCERS[0], "mallory", DOMAIN, ours.certificate) as mallory,
+    ):
+        for each in (anna, mallory):
+            assert each.register().startswith("SIP/2.0 200 ")
+        flow = re.findall(r"flow=([^;>]+)", Call(anna, mallory).invite)[-1]
+        route = f"Route: <sip:{BALANCERS[0]}:5061;transport=tls;lr;flow={flow}>"
+        # The route is anna's, from the call, and leads mallory nowhere.
+        mallory.send("INFO", f"sip:nobody@{DOMAIN}", route)
+        assert mallory.hear("SIP/2.0 ").startswith("SIP/2.0 404 ")
