@@ -77,9 +77,14 @@ pub enum Command {
         /// Time without voice and without orders after which a call ends
         #[arg(long, default_value = "5 min", value_name = "TIME", value_parser = seconds)]
         expire: Duration,
-        /// Address of the calls' ports
-        #[arg(long, requires = "control")]
-        address: Option<IpAddr>,
+        /// Addresses of the calls' ports: one of IPv4, one of IPv6, or both
+        #[arg(
+            long,
+            value_name = "ADDRESS,...",
+            value_delimiter = ',',
+            requires = "control"
+        )]
+        address: Vec<IpAddr>,
         /// Range of the calls' ports, of which the even ones are used
         #[arg(long, value_name = "FIRST-LAST", default_value = "30000-49999", value_parser = port_range)]
         ports: (u16, u16),

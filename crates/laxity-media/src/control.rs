@@ -55,6 +55,10 @@ pub enum Request {
         to_tag: Option<Text>,
         /// Session description of the offering party.
         sdp: Text,
+        /// Family of the other party's addresses, `IP4` or `IP6`; that of the offering party by
+        /// default.
+        #[serde(alias = "address family")]
+        address_family: Option<Text>,
     },
     /// The party `to_tag` answers the offer of `from_tag`.
     Answer {

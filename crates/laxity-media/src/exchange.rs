@@ -20,11 +20,11 @@ use std::{
     thread,
 };
 
-/// Address and ports of the media server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Addresses and ports of the media server.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ports {
-    /// The address that parties send to.
-    pub address: IpAddr,
+    /// The addresses that parties send to, at most one of IPv4 and one of IPv6.
+    pub addresses: Vec<IpAddr>,
     /// The first and the last port.
     pub range: (u16, u16),
 }
@@ -106,6 +106,13 @@ pub fn relay(
              lower port first, and at least two even ports for each address",
             access.from.len()
         )));
+    }
+    let of_ipv4 = ports.addresses.iter().filter(|it| it.is_ipv4()).count();
+    if of_ipv4 > 1 || ports.addresses.len() - of_ipv4 > 1 {
+        return Err(MediaError::Refused(
+            "a call could have several addresses; give --address one of IPv4, one of IPv6, or both"
+                .into(),
+        ));
     }
     if access.expire_ns <= 0 {
         return Err(MediaError::Refused(
@@ -210,11 +217,19 @@ impl Switchboard<'_> {
                 from_tag,
                 to_tag,
                 sdp,
+                address_family,
             } => {
                 let description = self.description(&sdp.0)?;
                 if !self.calls.contains_key(&call_id.0) {
                     let parties = Parties::new(from_tag, to_tag.as_ref());
-                    let call = self.open(parties, source)?;
+                    let own = description.receives_at.is_ipv4();
+                    let other = match address_family.as_ref().map(|family| &*family.0) {
+                        None => own,
+                        Some("IP4") => true,
+                        Some("IP6") => false,
+                        Some(other) => return Err(format!("{other:?} is neither IP4 nor IP6")),
+                    };
+                    let call = self.open(parties, source, [own, other])?;
                     self.calls.insert(call_id.0.clone(), call);
                     self.report.calls += 1;
                 }
@@ -254,7 +269,8 @@ impl Switchboard<'_> {
         let description = Description::parse(sdp)?;
         let at = description.receives_at;
         let (first, last) = self.ports.range;
-        if at.ip().to_canonical() == self.ports.address && (first..=last).contains(&at.port()) {
+        let is_ours = self.ports.addresses.contains(&at.ip().to_canonical());
+        if is_ours && (first..=last).contains(&at.port()) {
             return Err(format!("{at} is a port of this media server"));
         }
         Ok(description)
@@ -272,12 +288,24 @@ impl Switchboard<'_> {
         let (own, other) = (&call.legs[place], &call.legs[1 - place]);
         own.heard_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
         let reachable = Some(description.receives_at).filter(|to| control::is_reachable(*to));
+        let from = socket::address(&own.socket).map_err(|error| error.to_string())?;
+        if let Some(to) = reachable.filter(|to| to.is_ipv4() != from.is_ipv4()) {
+            return Err(format!(
+                "the call sends to this party from {from}, not to {to}"
+            ));
+        }
         *own.to.write().unwrap_or_else(PoisonError::into_inner) = reachable;
         let to = socket::address(&other.socket).map_err(|error| error.to_string())?;
         Ok(Reply::ok(Some(description.sent_on(to, self.transcode))))
     }
 
-    fn open(&mut self, parties: Parties, source: IpAddr) -> Result<Call, String> {
+    /// Opens a call between parties that are reached by IPv4 or not.
+    fn open(
+        &mut self,
+        parties: Parties,
+        source: IpAddr,
+        by_ipv4: [bool; 2],
+    ) -> Result<Call, String> {
         let own = self.calls.values().filter(|call| call.source == source);
         if own.count() >= self.calls_max {
             return Err(format!(
@@ -285,7 +313,7 @@ impl Switchboard<'_> {
                 self.calls_max
             ));
         }
-        let legs = [self.leg()?, self.leg()?].map(Arc::new);
+        let legs = [self.leg(by_ipv4[0])?, self.leg(by_ipv4[1])?].map(Arc::new);
         for leg in &legs {
             // Edge-triggered: each packet wakes one thread of the pool, whichever is idle.
             let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, leg.number);
@@ -309,9 +337,14 @@ impl Switchboard<'_> {
         })
     }
 
-    fn leg(&mut self) -> Result<Leg, String> {
+    fn leg(&mut self, by_ipv4: bool) -> Result<Leg, String> {
+        let mut addresses = self.ports.addresses.iter();
+        let Some(&address) = addresses.find(|address| address.is_ipv4() == by_ipv4) else {
+            let family = if by_ipv4 { "IPv4" } else { "IPv6" };
+            return Err(format!("this media server has no address of {family}"));
+        };
         for port in control::even_ports(self.ports.range, self.next_port) {
-            match socket::bind_nonblocking(SocketAddr::new(self.ports.address, port)) {
+            match socket::bind_nonblocking(SocketAddr::new(address, port)) {
                 Ok(socket) => {
                     if self.exchange.passages.is_some() {
                         socket::stamp_arrivals(&socket).map_err(|error| error.to_string())?;

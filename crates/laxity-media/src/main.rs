@@ -92,13 +92,13 @@ fn run(command: &Command) -> Result<Report, MediaError> {
             passages,
             relay,
         } => Report {
-            relay: Some(match (listen, to, control, address) {
-                (Some(listen), Some(to), ..) => {
+            relay: Some(match (listen, to, control) {
+                (Some(listen), Some(to), _) => {
                     relay::relay(&bind(*listen, relay)?, *to, &relay.options(), &STOP)?
                 }
-                (_, _, Some(control), Some(address)) => {
+                (_, _, Some(control)) => {
                     let ports = Ports {
-                        address: *address,
+                        addresses: address.clone(),
                         range: *ports,
                     };
                     let access = Access {

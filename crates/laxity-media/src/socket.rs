@@ -10,7 +10,7 @@ use nix::{
     },
 };
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     fs,
     io::{self, IoSlice, IoSliceMut},
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
@@ -119,34 +119,35 @@ pub fn dropped(socket: &UdpSocket) -> Result<u64, MediaError> {
     dropped_of([socket])
 }
 
-/// The sum of [`dropped`] over several sockets, all of IPv4 or all of IPv6.
+/// The sum of [`dropped`] over several sockets.
 ///
 /// # Errors
 ///
 /// If the system does not say.
 pub fn dropped_of<'s>(sockets: impl IntoIterator<Item = &'s UdpSocket>) -> Result<u64, MediaError> {
     let failed = MediaError::system::<io::Error>("ask what a socket dropped");
-    let mut table = None;
+    let mut tables = BTreeSet::new();
     let mut inodes = HashSet::new();
     for socket in sockets {
         let file = fs::metadata(format!("/proc/self/fd/{}", socket.as_raw_fd()));
         inodes.insert(file.map_err(&failed)?.ino());
-        if table.is_none() {
-            table = Some(match address(socket)? {
-                SocketAddr::V4(_) => "/proc/thread-self/net/udp",
-                SocketAddr::V6(_) => "/proc/thread-self/net/udp6",
-            });
-        }
+        tables.insert(match address(socket)? {
+            SocketAddr::V4(_) => "/proc/thread-self/net/udp",
+            SocketAddr::V6(_) => "/proc/thread-self/net/udp6",
+        });
     }
-    let Some(table) = table else {
+    let mut rows = String::new();
+    for table in &tables {
+        rows += &fs::read_to_string(table).map_err(&failed)?;
+    }
+    if tables.is_empty() {
         return Ok(0);
-    };
-    let table = fs::read_to_string(table).map_err(&failed)?;
-    drops_of(&table, &inodes)
+    }
+    drops_of(&rows, &inodes)
         .ok_or_else(|| failed(io::Error::other("it is not in the kernel's table")))
 }
 
-/// The sum of the column `drops` over the sockets with these inodes in the kernel's table of UDP
+/// The sum of the column `drops` over the sockets with these inodes in the kernel's tables of UDP
 /// sockets; `None` if one is missing.
 fn drops_of(table: &str, inodes: &HashSet<u64>) -> Option<u64> {
     let mut lines = table.lines();

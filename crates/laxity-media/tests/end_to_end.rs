@@ -2,12 +2,14 @@
 //! do not depend on the machine's speed: every sent packet is received, or counted where it was
 //! dropped.
 
+use laxity_media::control::{self, Description};
+use laxity_media::g711::Law;
 use serde_json::{Value, json};
 use std::{
     cell::Cell,
     collections::BTreeSet,
     io::{ErrorKind, Read, Write},
-    net::{Ipv4Addr, SocketAddr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     process::{Child, ChildStdin, Command, Output, Stdio},
     sync::atomic::{AtomicU16, Ordering},
     time::Duration,
@@ -682,6 +684,53 @@ fn no_packet_goes_around_in_the_server() {
             format!("{address}:{port} is a port of this media server")
         );
     }
+}
+
+#[test]
+fn parties_of_both_families_hear_each_other() {
+    let address = own_address();
+    let server = Server::start_at(&format!("{address},::1"), &["--ports=39000-39063"]);
+    let bind = |address: IpAddr| UdpSocket::bind((address, 0)).unwrap();
+    let parties = [bind(address.into()), bind(Ipv6Addr::LOCALHOST.into())];
+    let [one, other] = parties.each_ref().map(|party| party.local_addr().unwrap());
+    let ask = |command, at, family: Option<&str>| {
+        let mut asked = question(command, "1", "a", "b");
+        asked["sdp"] = json!(control::describe(at, Law::Mu));
+        if let Some(family) = family {
+            asked["address family"] = json!(family);
+        }
+        server.ask(&asked)
+    };
+    let described = |reply: Value| {
+        let sdp = reply["sdp"].as_str().unwrap().to_owned();
+        Description::parse(&sdp).unwrap().receives_at
+    };
+    let refused = ask("offer", one, Some("IP5"));
+    assert_eq!(refused["error-reason"], "\"IP5\" is neither IP4 nor IP6");
+    let other_sends_to = described(ask("offer", one, Some("IP6")));
+    let one_sends_to = described(ask("answer", other, None));
+    assert_eq!(one_sends_to.ip(), address);
+    assert_eq!(other_sends_to.ip(), Ipv6Addr::LOCALHOST);
+    for (from, to, hears) in [(0, one_sends_to, 1), (1, other_sends_to, 0)] {
+        let voice: Vec<u8> = [0x80, 0].into_iter().chain([from as u8; 170]).collect();
+        let mut heard = [0; 256];
+        let party = &parties[hears];
+        party
+            .set_read_timeout(Some(Duration::from_secs(600)))
+            .unwrap();
+        parties[from].send_to(&voice, to).unwrap();
+        let (bytes, source) = party.recv_from(&mut heard).unwrap();
+        assert_eq!(heard[..bytes], voice);
+        // A party hears from where it sends to (RFC 4961).
+        assert_eq!(source, [other_sends_to, one_sends_to][from]);
+    }
+    // A party that moves to the other family would have to be sent to from elsewhere.
+    let refused = ask("offer", other, None);
+    let why = format!("the call sends to this party from {one_sends_to}, not to {other}");
+    assert_eq!(refused["error-reason"], why);
+    let report = server.end();
+    assert_eq!(report["relay"]["calls"], 1);
+    assert_eq!(report["relay"]["forwarded"], 2);
 }
 
 #[test]
