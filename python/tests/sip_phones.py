@@ -9,6 +9,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from laxity.servers.addresses import family, literal
 from laxity.servers.control import Media, description, socket_in
 from laxity.servers.signalling import SIP_PORT, TLS_PORT
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 ANSWER_S_MAX = 600.0
 """It is no verdict: what does not come by then is taken for lost."""
 MESSAGE_BYTES_MAX = 65_535
-SDP = description(Media("192.0.2.9", 9, 0))
-"""Voice that goes nowhere."""
 
 
 def headers(message: str, name: str) -> list[str]:
@@ -63,8 +62,10 @@ class Phone:
         here: tuple[str, int],
     ) -> None:
         self.user, self.domain, self._connection = user, domain, connection
-        self._transport, self._here = transport, f"{here[0]}:{here[1]}"
+        self._transport, self._here = transport, f"{literal(here[0])}:{here[1]}"
         self.contact = f"sip:{user}@{self._here};transport={transport}"
+        # Voice that goes nowhere.
+        self._description = description(Media(here[0], 9, 0))
         self._received = ""
         self._requests = 0
 
@@ -82,7 +83,7 @@ class Phone:
             f"CSeq: {self._requests} {method}",
             *(f"Contact: <{self.contact}>", "Max-Forwards: 70", *more),
         ]
-        self._send(lines, SDP if method == "INVITE" else "")
+        self._send(lines, self._description if method == "INVITE" else "")
         return call
 
     def answer(self, request: str) -> None:
@@ -92,7 +93,7 @@ class Phone:
         for name in ("Via", "Record-Route", "From", "Call-ID", "CSeq"):
             lines += [f"{name}: {value}" for value in headers(request, name)]
         is_invite = request.startswith("INVITE")
-        self._send([*lines, f"Contact: <{self.contact}>"], SDP if is_invite else "")
+        self._send([*lines, f"Contact: <{self.contact}>"], self._description if is_invite else "")
 
     def _send(self, lines: list[str], body: str) -> None:
         kind = ["Content-Type: application/sdp"] if body else []
@@ -152,13 +153,13 @@ def phone(
 ) -> Iterator[Phone]:
     """A phone: over TLS, which believes only who is the domain by this certificate; or over UDP."""
     kind = socket.SOCK_DGRAM if trusted is None else socket.SOCK_STREAM
-    with socket_in(namespace, kind) as plain:
+    with socket_in(namespace, kind, family(server)) as plain:
         plain.settimeout(ANSWER_S_MAX)
         if trusted is None:
-            with socket_in(namespace) as asking:
+            with socket_in(namespace, family=family(server)) as asking:
                 asking.connect((server, SIP_PORT))
                 plain.bind((asking.getsockname()[0], 0))
-            here = plain.getsockname()
+            here = plain.getsockname()[:2]
             yield Phone(user, domain, Datagrams(plain, server), "udp", here)
             return
         plain.connect((server, TLS_PORT))

@@ -151,9 +151,9 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Place
     except InputError as error:
         pytest.skip(str(error))
     addresses = (BALANCER, SERVER, INDIRECT, IMPATIENT, MEDIA)
-    machines = [Machine(a, IPv4Interface(f"{a}/24")) for a in addresses]
+    machines = [Machine(a, [IPv4Interface(f"{a}/24")]) for a in addresses]
     with ExitStack() as stack:
-        namespaces = stack.enter_context(switch(IPv4Interface(f"{CLIENTS}/24"), machines))
+        namespaces = stack.enter_context(switch([IPv4Interface(f"{CLIENTS}/24")], machines))
         at = {name: Place(namespace, files=files) for name, namespace in namespaces.items()}
         command = [str(relay), "relay", "--control", f"{MEDIA}:{CONTROL_PORT}"]
         command += ["--address", MEDIA, "--control-from", f"{SERVER},{IMPATIENT},{MEDIA}"]
@@ -165,14 +165,14 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Place
         ):
             server = signalling.proxy(
                 f"server-{address}",
-                address,
+                [address],
                 at[address],
                 media=signalling.MediaControl(f"{MEDIA}:{port}"),
                 accounts=accounts(),
                 ringing_ms=ringing_ms,
             )
             stack.enter_context(server)
-        stack.enter_context(signalling.balancer("balancer", BALANCER, [SERVER], at[BALANCER]))
+        stack.enter_context(signalling.balancer("balancer", [BALANCER], [SERVER], at[BALANCER]))
         yield at
 
 

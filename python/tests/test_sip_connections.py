@@ -46,8 +46,8 @@ def words_of_the_appliance(files: Path, variables: dict[str, str]) -> list[str]:
     for name, does in (("kamailio", 'printf "%s\\n" "$@"'), ("mkdir", "true")):
         (programs / name).write_text(f"#!/bin/sh\n{does}\n")
         (programs / name).chmod(0o755)
-    serves = ["sh", "-c", f". {image.FILES}/serve-signalling"]
-    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "first": SERVER, **variables}
+    serves = ["sh", "-c", f"at() {{ echo $1; }}; . {image.FILES}/serve-signalling"]
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "address": SERVER, **variables}
     done = subprocess.run(serves, env=environment, capture_output=True, text=True, check=True)
     _, words = done.stdout.split("-f\n/kamailio.cfg\n")
     found = words.splitlines()
@@ -62,7 +62,7 @@ def serving(where: str, port: int, there: Place) -> Iterator[None]:
     has_tls = port == signalling.TLS_PORT
     own = identity.make("signalling", there.files) if has_tls else None
     if where == "host":
-        with signalling.proxy("server", SERVER, there, identity=own):
+        with signalling.proxy("server", [SERVER], there, identity=own):
             yield
         return
     command = ["kamailio", "-f", str(signalling.FILES / "kamailio.cfg")]
@@ -105,8 +105,8 @@ def test_connections_leave_memory_for_everybody_else(tmp_path: Path, where: str,
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 2 * STRANGERS:
         pytest.skip(f"a process may have {hard} files open here")
-    machine = Machine(SERVER, IPv4Interface(f"{SERVER}/24"))
-    with switch(IPv4Interface(f"{CLIENTS}/24"), [machine]) as spaces, ExitStack() as stack:
+    machine = Machine(SERVER, [IPv4Interface(f"{SERVER}/24")])
+    with switch([IPv4Interface(f"{CLIENTS}/24")], [machine]) as spaces, ExitStack() as stack:
         here, there = (Place(spaces[each], files=tmp_path) for each in (CLIENT, SERVER))
         stack.enter_context(serving(where, port, there))
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,4 +1,4 @@
-"""SIP over TLS: from phones to a balancer, and from there to a registrar and back."""
+"""SIP over TLS and IPv6: from phones to a balancer, and from there to a registrar and back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 import ssl
 import time
 from contextlib import ExitStack, contextmanager
-from ipaddress import IPv4Interface
+from ipaddress import ip_interface
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from laxity.namespaces.network import Interface
     from laxity.servers.identity import Identity
 
-CLIENTS = "192.0.2.9"
-BALANCERS = ("192.0.2.21", "192.0.2.22")
-REGISTRARS = ("192.0.2.31", "192.0.2.32")
+CLIENTS = ("192.0.2.9", "2001:db8::9")
+BALANCERS, BALANCERS_6 = ("192.0.2.21", "192.0.2.22"), ("2001:db8::21", "2001:db8::22")
+REGISTRARS, REGISTRARS_6 = ("192.0.2.31", "192.0.2.32"), ("2001:db8::31", "2001:db8::32")
 DOMAIN = "voice.example"
 
 pytestmark = [
@@ -39,27 +40,32 @@ pytestmark = [
 ]
 
 
+def interfaces(both: tuple[str, str]) -> list[Interface]:
+    return [ip_interface(f"{both[0]}/24"), ip_interface(f"{both[1]}/64")]
+
+
 @contextmanager
 def two_stages(files: Path, servers: Path | None = None) -> Iterator[tuple[Path, Identity]]:
     """Balancers and registrars with TLS; the clients' namespace, and who the domain is.
 
     `servers` is another certificate than the registrars', which the balancers are to believe.
     """
-    addresses = [*BALANCERS, *REGISTRARS]
-    machines = [Machine(each, IPv4Interface(f"{each}/24")) for each in addresses]
     ours, own = identity.make(DOMAIN, files), identity.make("signalling", files)
+    registrars = list(zip(REGISTRARS, REGISTRARS_6, strict=True))
+    balancers = list(zip(BALANCERS, BALANCERS_6, strict=True))
+    machines = [Machine(both[0], interfaces(both)) for both in registrars + balancers]
     with ExitStack() as stack:
-        spaces = stack.enter_context(switch(IPv4Interface(f"{CLIENTS}/24"), machines))
-        for each in REGISTRARS:
-            place = Place(spaces[each], files=files)
-            stack.enter_context(
-                signalling.proxy(f"registrar-{each}", each, place, identity=own),
-            )
+        spaces = stack.enter_context(switch(interfaces(CLIENTS), machines))
+        for both in registrars:
+            place = Place(spaces[both[0]], files=files)
+            name = f"registrar-{both[0]}"
+            stack.enter_context(signalling.proxy(name, both, place, identity=own))
         tls = signalling.Tls(ours, servers or own.certificate)
-        for each in BALANCERS:
-            place = Place(spaces[each], files=files)
-            name = f"balancer-{each}"
-            stack.enter_context(signalling.balancer(name, each, REGISTRARS, place, tls=tls))
+        all_ = [address for both in registrars for address in both]
+        for both in balancers:
+            place = Place(spaces[both[0]], files=files)
+            name = f"balancer-{both[0]}"
+            stack.enter_context(signalling.balancer(name, both, all_, place, tls=tls))
         yield spaces[CLIENT], ours
 
 
@@ -75,10 +81,16 @@ def test_phones_are_called_over_the_connections_that_they_made(tmp_path: Path) -
         one("anna", BALANCERS[0])
         one("bela", BALANCERS[1])
         one("cleo", BALANCERS[1], None)
+        one("dora", BALANCERS_6[0])
+        one("emil", BALANCERS_6[1], None)
         # The users are on both registrars, so that calls go by both.
         users = list(phones)
         halves = [set(registrar.bindings(clients, each, users)) for each in REGISTRARS]
         assert all(halves)
+        # Whoever comes over IPv6 comes to the same registrar.
+        assert halves == [set(registrar.bindings(clients, each, users)) for each in REGISTRARS_6]
+        for each in BALANCERS_6:
+            assert set(registrar.bindings(clients, each, users)) == set(users)
         for caller in users:
             for callee in users:
                 if caller != callee:

@@ -8,12 +8,13 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from ipaddress import IPv4Interface
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from ipaddress import IPv4Interface, IPv6Address
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from laxity.lab.machine import QEMU
 from laxity.namespaces.network import CLIENT, NAMESPACES, Machine, switch
 from laxity.namespaces.process import Place, Process, process
 from laxity.servers import identity, registrar, signalling
+from laxity.servers.addresses import literal
 from laxity.servers.control import socket_in
 from sip_clients import History, clients
 from sip_phones import Call, phone
@@ -52,16 +54,16 @@ needs_sip = pytest.mark.skipif(
 def two_stages(files: Path) -> Iterator[Place]:
     """Two balancers before two registrars, all of them real, and none a virtual machine."""
     addresses = [*BALANCERS, *REGISTRARS]
-    machines = [Machine(a, IPv4Interface(f"{a}/24")) for a in addresses]
+    machines = [Machine(a, [IPv4Interface(f"{a}/24")]) for a in addresses]
     with ExitStack() as stack:
-        places = stack.enter_context(switch(IPv4Interface(f"{CLIENTS}/24"), machines))
+        places = stack.enter_context(switch([IPv4Interface(f"{CLIENTS}/24")], machines))
         for address in REGISTRARS:
             place = Place(places[address], files=files)
-            stack.enter_context(signalling.proxy(f"registrar-{address}", address, place))
+            stack.enter_context(signalling.proxy(f"registrar-{address}", [address], place))
         for address in BALANCERS:
             place = Place(places[address], files=files)
             name = f"balancer-{address}"
-            stack.enter_context(signalling.balancer(name, address, REGISTRARS, place))
+            stack.enter_context(signalling.balancer(name, [address], REGISTRARS, place))
         yield Place(places[CLIENT], files=files)
 
 
@@ -163,12 +165,12 @@ def test_what_clients_see_of_registrars_has_an_order(tmp_path: Path) -> None:
 def test_clients_see_that_a_registrar_has_forgotten(tmp_path: Path) -> None:
     """Without protection the next registrar at an address knows nobody."""
     address = REGISTRARS[0]
-    machines = [Machine(address, IPv4Interface(f"{address}/24"))]
-    with switch(IPv4Interface(f"{CLIENTS}/24"), machines) as places:
+    machines = [Machine(address, [IPv4Interface(f"{address}/24")])]
+    with switch([IPv4Interface(f"{CLIENTS}/24")], machines) as places:
         server, outside = (Place(places[who], files=tmp_path) for who in (address, CLIENT))
         with _clients(outside, [address]) as history:
             for life in range(LIVES_MAX):
-                with signalling.proxy(f"registrar-{life}", address, server):
+                with signalling.proxy(f"registrar-{life}", [address], server):
                     _wait_for_answers(history, CONTENDED)
                 if history.impossible():
                     break
@@ -275,6 +277,9 @@ class Started:
         return set(registrar.bindings(self.clients, address, users))
 
 
+BOTH = r'address = ["192.0.2.\1\2", "2001:db8::\1{}"]'
+
+
 def test_a_site_survives_a_host_and_a_balancer(tmp_path: Path) -> None:
     """`examples/site.toml`, by the lines that the command prints for its users."""
     _needs_the_daemon()
@@ -296,6 +301,9 @@ def test_a_site_survives_a_host_and_a_balancer(tmp_path: Path) -> None:
     path = tmp_path / "site.toml"
     # Six emulated guests on a machine that others use: who is slow is not to be taken for dead.
     text = SITE.read_text().replace("[[vm]]", '[[vm]]\ndetection = "10 s"')
+    # Balancers and appliances have addresses of both families, which end alike.
+    text = re.sub(r'address = "192.0.2.([234]\d)(/24)"', BOTH.format("/64"), text)
+    text = re.sub(r'address = "192.0.2.([234]\d)()"', BOTH.format(""), text)
     ours = identity.make("voice.example", tmp_path)
     tls = f'tls = {{ certificate = "{ours.certificate.name}", key = "{ours.key.name}" }}'
     path.write_text(f"{tls}\n{text}")
@@ -381,38 +389,61 @@ def _loses_north(site: Started, users: list[str], on_north: set[str]) -> None:
 
 @contextmanager
 def _calls_over_tls(site: Started, trusted: Path) -> Iterator[None]:
-    """Phones with connections, and a call by a server of north, which both outlive the host."""
+    """Phones over IPv4 and IPv6, whose connections and calls by north's server outlive the host."""
     found = site.run(site.line("dig").replace("_sip._udp.", "_sips._tcp.")).splitlines()
     assert sorted(record.split()[2:] for record in found) == [
         ["5061", f"{name}.voice.example."] for name in ("edge1", "edge2")
     ]
-    address, far = site.balancers()[0], "192.0.2.31"
+    address = site.balancers()[0]
+    edge = address.rpartition(".")[2]
+    addresses, far = (address, f"2001:db8::{edge}"), ("192.0.2.31", "2001:db8::31")
 
     def connections() -> set[str]:
         """The balancer's own ends of its connections to north's server."""
-        name = {"192.0.2.21": "edge1", "192.0.2.22": "edge2"}[address]
-        namespace = site.clients.name.replace(CLIENT, f"balancer-{name}")
-        said = site.run(f"ip netns exec {namespace} ss -tnH state established dst {far}:5061")
-        return {line.split()[2] for line in said.splitlines()}
+        name = {"21": "edge1", "22": "edge2"}[edge]
+        enter = f"ip netns exec {site.clients.name.replace(CLIENT, f'balancer-{name}')}"
+        asked = [f"{enter} ss -tnH state established dst {literal(each)}:5061" for each in far]
+        return {line.split()[2] for each in asked for line in site.run(each).splitlines()}
 
     with ExitStack() as stack:
         phones = {}
-        for user in (f"secure{number}" for number in range(6)):
-            made = phone(site.clients, address, user, "voice.example", trusted)
-            phones[user] = stack.enter_context(made)
-            assert phones[user].register().startswith("SIP/2.0 200 ")
-        callees = site.known(far, list(phones))
-        callee = phones[min(callees)]
-        caller = phones[min(set(phones) - callees)]
-        call = Call(caller, callee)
+        for number in range(12):
+            at = addresses[number % 2]
+            made = phone(site.clients, at, f"secure{number}", "voice.example", trusted)
+            phones[f"secure{number}"] = stack.enter_context(made)
+            assert phones[f"secure{number}"].register().startswith("SIP/2.0 200 ")
+        served = sorted(site.known(far[0], list(phones)))
+        one, other = (
+            phones[next(user for user in served if int(user[6:]) % 2 == version)]
+            for version in range(2)
+        )
+        calls = [Call(one, other), Call(other, one)]
+        # The media server stands between them at both of its addresses.
+        assert "c=IN IP6 2001:db8::41" in calls[0].invite
+        assert "c=IN IP4 192.0.2.41" in calls[1].invite
         before = connections()
-        assert len(before) == 1
+        assert len(before) == len(far)
+        kind = (socket.SOCK_RAW, socket.AF_INET6, socket.IPPROTO_ICMPV6)
+        hearing = stack.enter_context(closing(socket_in(site.clients, *kind)))
         yield
-        call.end()
-        Call(caller, callee).end()
+        assert far[1] in announced(hearing)
+        for call in [*calls, Call(one, other)]:
+            call.end()
         for each in phones.values():
             assert each.register().startswith("SIP/2.0 200 ")
         assert connections() == before
+
+
+def announced(hearing: socket.socket) -> set[str]:
+    """The addresses of unsolicited neighbour advertisements (RFC 4861, 7.2.6)."""
+    advertisement, override = 136, 0x20
+    hearing.setblocking(False)
+    found = set()
+    with suppress(BlockingIOError):
+        while message := hearing.recv(1500):
+            if (message[0], message[4]) == (advertisement, override):
+                found.add(str(IPv6Address(message[8:24])))
+    return found
 
 
 CALLER_PORT, GO_ON = 5086, "held1"

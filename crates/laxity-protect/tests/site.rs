@@ -217,9 +217,9 @@ fn a_site_of_two_stages() {
         "{media}"
     );
     assert_eq!(vm.addresses, ["192.0.2.31".parse::<IpAddr>().unwrap()]);
-    let served = vm.appliance.unwrap();
+    let served = vm.appliance.as_ref().unwrap();
     assert_eq!(served.kind, Appliance::Signalling);
-    assert_eq!(served.address.to_string(), "192.0.2.31/24");
+    assert_eq!(served.addresses[0].to_string(), "192.0.2.31/24");
     // Two primaries share one standby.
     let hosts: Vec<_> = site.vms.iter().map(|vm| vm.hosts.clone()).collect();
     assert_eq!(
@@ -278,6 +278,52 @@ fn a_site_with_tls() {
     );
     let others = [&records[..4], &records[6..]].concat();
     assert_eq!(others, plain.records());
+}
+
+/// Servers with addresses of both families, which announce both when they are taken over.
+#[test]
+fn a_site_with_ipv6() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/site.toml");
+    let mut text = std::fs::read_to_string(path).unwrap();
+    for (number, prefix) in [(21, ""), (31, "/"), (32, "/"), (41, "/")] {
+        let [v4, v6] = if prefix.is_empty() {
+            ["", ""]
+        } else {
+            ["/24", "/64"]
+        };
+        let one = format!("\"192.0.2.{number}{v4}\"");
+        let both = format!("[{one}, \"2001:db8::{number}{v6}\"]");
+        assert!(text.contains(&one));
+        text = text.replace(&one, &both);
+    }
+    let everywhere = Path::new("/");
+    let site = load(
+        text.as_bytes(),
+        "site.toml",
+        everywhere,
+        everywhere,
+        &|_| true,
+    )
+    .unwrap();
+    let addresses = |number| {
+        [format!("192.0.2.{number}"), format!("2001:db8::{number}")]
+            .map(|address| address.parse::<IpAddr>().unwrap())
+    };
+    let vm = &site.vms[0];
+    assert_eq!(vm.addresses, addresses(31));
+    let arguments = "address=192.0.2.31/24,2001:db8::31/64 media_control=192.0.2.41:2223";
+    assert!(vm.guest.append.ends_with(arguments), "{}", vm.guest.append);
+    let control = "control_from=192.0.2.31,2001:db8::31,192.0.2.32,2001:db8::32";
+    assert!(site.vms[2].guest.append.ends_with(control));
+    assert_eq!(site.balancers[0].addresses, addresses(21));
+    assert_eq!(
+        site.records()[4..],
+        [
+            "edge1.voice.example. A 192.0.2.21",
+            "edge1.voice.example. AAAA 2001:db8::21",
+            "edge2.voice.example. A 192.0.2.22",
+        ]
+    );
 }
 
 #[test]

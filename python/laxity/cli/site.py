@@ -92,6 +92,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 def how_to_try(running: Site, rows: Sequence[Row]) -> str:
     """Commands for another terminal, which work without changes."""
+    from laxity.servers.addresses import literal
     from laxity.servers.signalling import CALLEE_PORT, FILES, REGISTER_PORT, SIP_PORT
 
     said = running.description
@@ -104,16 +105,16 @@ def how_to_try(running: Site, rows: Sequence[Row]) -> str:
             f"  {enter} dig +short @{running.address} SRV _sip._udp.{said.domain}",
         ]
     if said.registrars:
-        callee = f"{running.address}:{CALLEE_PORT}"
+        callee = f"{literal(running.address)}:{CALLEE_PORT}"
         users = "".join(f"user{number};{callee};\n" for number in range(USERS))
         (running.files / USERS_FILE).write_text(f"SEQUENTIAL\n{users}")
         register = f"sipp -sf {FILES / 'register.xml'} -inf {running.files / USERS_FILE}"
         register += f" -i {running.address} -p {REGISTER_PORT} -m {USERS} -r 20"
-        address = (said.balancers or said.registrars)[0].address
+        address = (said.balancers or said.registrars)[0].addresses[0]
         lines += [
             "",
             f"  # {USERS} users register",
-            f"  {enter} {register} {address}:{SIP_PORT}",
+            f"  {enter} {register} {literal(address)}:{SIP_PORT}",
         ]
     lines += ["", "  # a power failure of each host and balancer"]
     lines += [f"  kill -9 -- -{row.group}    # {row.kind} {row.name}" for row in rows if row.group]

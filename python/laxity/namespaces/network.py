@@ -6,7 +6,7 @@ import os
 import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass
-from ipaddress import IPv4Interface
+from ipaddress import IPv4Interface, IPv6Interface
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,8 @@ from laxity.namespaces.groups import PREFIX, is_left_behind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+Interface = IPv4Interface | IPv6Interface
 
 NAMESPACES = Path("/run/netns")
 CLIENT, SERVER = "client", "server"
@@ -35,7 +37,7 @@ def taps(names: Sequence[str]) -> Iterator[Path]:
     namespace = f"{PREFIX}{os.getpid()}-taps"
     _remove_left_behind()
     try:
-        _bridge(namespace, IPv4Interface(f"{CLIENT_ADDRESS}/24"), names)
+        _bridge(namespace, [IPv4Interface(f"{CLIENT_ADDRESS}/24")], names)
         yield NAMESPACES / namespace
     finally:
         if (NAMESPACES / namespace).exists():
@@ -47,16 +49,16 @@ class Machine:
     """One that is to be on a switch."""
 
     name: str
-    address: IPv4Interface
+    addresses: Sequence[Interface]
     taps: tuple[str, ...] = ()
     """For guests, which are in the network as the machine is."""
 
 
 @contextmanager
-def switch(clients: IPv4Interface, machines: Sequence[Machine]) -> Iterator[dict[str, Path]]:
+def switch(clients: Sequence[Interface], machines: Sequence[Machine]) -> Iterator[dict[str, Path]]:
     """A namespace for each machine by its name, and for the clients under `CLIENT`.
 
-    The clients' has the switch, whose own address is theirs.
+    The clients' has the switch, whose own addresses are theirs.
     """
     names = {
         name: f"{PREFIX}{os.getpid()}-{name}" for name in (CLIENT, *(m.name for m in machines))
@@ -67,7 +69,7 @@ def switch(clients: IPv4Interface, machines: Sequence[Machine]) -> Iterator[dict
         _bridge(switch, clients)
         for number, machine in enumerate(machines):
             name = names[machine.name]
-            _bridge(name, machine.address, machine.taps)
+            _bridge(name, machine.addresses, machine.taps)
             port = f"port{number}"
             cable = ("link", "add", port, "netns", switch, "type", "veth")
             _ip(*cable, "peer", "name", UPLINK, "netns", name)
@@ -80,13 +82,16 @@ def switch(clients: IPv4Interface, machines: Sequence[Machine]) -> Iterator[dict
                 _ip("netns", "delete", name)
 
 
-def _bridge(namespace: str, address: IPv4Interface, taps: Sequence[str] = ()) -> None:
-    """A namespace with a bridge, which has an address and tap devices."""
+def _bridge(namespace: str, addresses: Sequence[Interface], taps: Sequence[str] = ()) -> None:
+    """A namespace with a bridge, which has addresses and tap devices."""
     _ip("netns", "add", namespace)
     _ip("-n", namespace, "link", "set", "lo", "up")
     # A bridge that waits before it forwards would look like a guest that does not answer.
     _ip("-n", namespace, "link", "add", BRIDGE, "type", "bridge", "forward_delay", "0")
-    _ip("-n", namespace, "address", "add", str(address), "dev", BRIDGE)
+    for address in addresses:
+        # One of IPv6 would be of use only once nobody else on the link has claimed it.
+        at_once = ["nodad"] if address.version == 6 else []  # noqa: PLR2004 - IPv6
+        _ip("-n", namespace, "address", "add", str(address), "dev", BRIDGE, *at_once)
     _ip("-n", namespace, "link", "set", BRIDGE, "up")
     for tap in taps:
         _ip("-n", namespace, "tuntap", "add", "dev", tap, "mode", "tap")

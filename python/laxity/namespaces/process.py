@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from laxity.namespaces.groups import Groups
 
+FAMILIES = ("udp", "udp6")
+"""Tables of UDP sockets in /proc."""
 START_S_MAX = 120.0
 """For a program to listen, however busy the machine is: one that ends is not waited for."""
 END_S_MAX = 120.0
@@ -78,16 +80,17 @@ class Process:
     def udp_sockets(self) -> list[list[str]]:
         """The kernel's table of UDP sockets in its namespace, in columns; empty at its end."""
         try:
-            table = Path(f"/proc/{self.popen.pid}/net/udp").read_text()
+            tables = [Path(f"/proc/{self.popen.pid}/net/{of}").read_text() for of in FAMILIES]
         except OSError:
             return []
-        return [row.split() for row in table.splitlines()[1:]]
+        return [row.split() for table in tables for row in table.splitlines()[1:]]
 
     def wait_for_port(self, port: int) -> None:
         """Waits until somebody in its namespace listens there."""
-        listening = (f":{port:04X}", "00000000:0000")
+        # The other end is nobody in particular, which IPv6 writes with more zeros.
+        listening = (f":{port:04X}", "")
         deadline_s = time.monotonic() + START_S_MAX
-        while not any((row[1][-5:], row[2]) == listening for row in self.udp_sockets()):
+        while not any((row[1][-5:], row[2].strip(":0")) == listening for row in self.udp_sockets()):
             if not self.is_running or time.monotonic() > deadline_s:
                 raise InputError(f"{self.name} does not listen: {self.complaint()}")
             time.sleep(0.01)

@@ -55,8 +55,13 @@ class CurrentStatistics(TypedDict):
     sessionsown: int
 
 
-def socket_in(namespace: Path, kind: socket.SocketKind = socket.SOCK_DGRAM) -> socket.socket:
-    """A UDP or TCP socket that stands in a network namespace, whoever uses it."""
+def socket_in(
+    namespace: Path,
+    kind: socket.SocketKind = socket.SOCK_DGRAM,
+    family: socket.AddressFamily = socket.AF_INET,
+    protocol: int = 0,
+) -> socket.socket:
+    """A socket, of UDP by default, that stands in a network namespace, whoever uses it."""
     made: list[socket.socket | OSError] = []
 
     def make() -> None:
@@ -66,7 +71,7 @@ def socket_in(namespace: Path, kind: socket.SocketKind = socket.SOCK_DGRAM) -> s
             if libc.setns(file.fileno(), CLONE_NEWNET) != 0:
                 made.append(OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno())))
                 return
-        made.append(socket.socket(socket.AF_INET, kind))
+        made.append(socket.socket(family, kind, protocol))
 
     thread = Thread(target=make)
     thread.start()
@@ -138,11 +143,12 @@ def _checked(command: str, reply: Reply) -> Reply:
 
 def description(media: Media) -> str:
     """A session description (RFC 8866) of one stream of G.711."""
+    place = f"IN {'IP6' if ':' in media.address else 'IP4'} {media.address}"
     lines = [
         "v=0",
-        f"o=- 1 1 IN IP4 {media.address}",
+        f"o=- 1 1 {place}",
         "s=-",
-        f"c=IN IP4 {media.address}",
+        f"c={place}",
         "t=0 0",
         f"m=audio {media.port} RTP/AVP {media.payload_type}",
     ]

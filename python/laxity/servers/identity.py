@@ -1,4 +1,4 @@
-"""Who a server of SIP over TLS is: a certificate, and the key that belongs to it."""
+"""The identity of a server of SIP over TLS: a certificate, and the key that belongs to it."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
+from laxity.servers.addresses import family, literal
 from laxity.servers.control import socket_in
 from laxity.servers.signalling import SIP_PORT
 
@@ -29,7 +30,7 @@ def bindings(namespace: Path, address: str, users: Iterable[str]) -> list[str]:
     # In mode Net an answer waits for its checkpoint, and one checkpoint lets many go.
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
         answers = pool.map(
-            lambda user: ask(namespace, address, "REGISTER", f"{user}@{address}"), users
+            lambda user: ask(namespace, address, "REGISTER", f"{user}@{literal(address)}"), users
         )
         return [
             user for user, answer in zip(users, answers, strict=True) if has_contact.search(answer)
@@ -49,14 +50,14 @@ def ask(
 
     Raises InputError if there is none.
     """
-    with closing(socket_in(namespace)) as asking:
+    with closing(socket_in(namespace, family=family(address))) as asking:
         asking.connect((address, SIP_PORT))
         asking.settimeout(ANSWER_S)
-        here, port = asking.getsockname()
+        here, port = asking.getsockname()[:2]
         call = f"{method}-{port}-{time.monotonic_ns()}"
         lines = [
-            f"{method} sip:{address}:{SIP_PORT} SIP/2.0",
-            f"Via: SIP/2.0/UDP {here}:{port};branch=z9hG4bK{call}",
+            f"{method} sip:{literal(address)}:{SIP_PORT} SIP/2.0",
+            f"Via: SIP/2.0/UDP {literal(here)}:{port};branch=z9hG4bK{call}",
             f"From: <sip:{about}>;tag=1",
             f"To: <sip:{about}>",
             f"Call-ID: {call}",

@@ -6,6 +6,7 @@ import csv
 import math
 import secrets
 import signal
+import socket
 import subprocess
 import time
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import numpy as np
 from laxity.errors import InputError
 from laxity.namespaces.network import ADDRESSES, CLIENT, SERVER
 from laxity.namespaces.process import END_S_MAX, START_S_MAX, Place, Process, process
+from laxity.servers.addresses import family, literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -92,21 +94,10 @@ def ports(call: int) -> tuple[int, int]:
     return first, first + 2
 
 
-def _listening(address: str, processes: int) -> dict[str, str]:
-    """Where a Kamailio serves SIP over UDP and TCP, and with how many processes each."""
-    listen = {"LISTEN": f"udp:{address}:{SIP_PORT}", "LISTEN_TCP": f"tcp:{address}:{SIP_PORT}"}
-    return {**listen, "CHILDREN": str(processes), "CONNECTIONS": str(CONNECTIONS)}
-
-
-def _listening_tls(address: str) -> dict[str, str]:
-    """Where it serves SIP over TLS as well."""
-    return {"LISTEN_TLS": f"tls:{address}:{TLS_PORT}", "TLS_CONNECTIONS": str(CONNECTIONS)}
-
-
 @contextmanager
 def proxy(
     name: str,
-    address: str,
+    addresses: Iterable[str],
     place: Place,
     processes: int = 1,
     *,
@@ -120,8 +111,7 @@ def proxy(
     `media` is a server to be put between parties. Without `accounts` nobody has to prove anything.
     With an `identity` it serves balancers over TLS, too.
     """
-    definitions = _listening(address, processes)
-    definitions["SECRET"] = f'"{secrets.token_hex(16)}"'
+    definitions = {"SECRET": f'"{secrets.token_hex(16)}"'}
     if media is not None:
         definitions |= {
             "MEDIA_CONTROL": f'"udp:{media.address}"',
@@ -135,12 +125,15 @@ def proxy(
     if ringing_ms is not None:
         definitions["RINGING_MS"] = str(ringing_ms)
     if identity is not None:
-        definitions |= _listening_tls(address)
         definitions |= {
             "CERTIFICATE": f'"{identity.certificate}"',
             "KEY": f'"{identity.key}"',
         }
-    with kamailio(name, definitions, place) as started:
+    with _kamailio(
+        *("kamailio.cfg", name, addresses, definitions, place),
+        processes=processes,
+        has_tls=identity is not None,
+    ) as started:
         yield started
 
 
@@ -171,7 +164,7 @@ ca_list = {self.servers}
 @contextmanager
 def balancer(
     name: str,
-    address: str,
+    addresses: Iterable[str],
     servers: Iterable[str],
     place: Place,
     processes: int = 1,
@@ -180,29 +173,50 @@ def balancer(
 ) -> Iterator[Process]:
     """Kamailio that passes each user's requests to one of the servers, and remembers nothing.
 
-    Servers are given by their addresses, everywhere in the same order.
+    Servers are given by their addresses, everywhere in the same order; if they have addresses of
+    both families, then by all of them.
     """
     destinations = place.files / f"{name}.list"
-    destinations.write_text("".join(f"1 sip:{server}:{SIP_PORT}\n" for server in servers))
-    definitions = _listening(address, processes)
-    definitions["DESTINATIONS"] = f'"{destinations}"'
+    groups = {socket.AF_INET: 1, socket.AF_INET6: 2}
+    lines = (f"{groups[family(each)]} sip:{literal(each)}:{SIP_PORT}\n" for each in servers)
+    destinations.write_text("".join(lines))
+    definitions = {"DESTINATIONS": f'"{destinations}"'}
     if tls is not None:
         configuration = place.files / f"{name}-tls.cfg"
         configuration.write_text(tls.configuration())
-        definitions |= _listening_tls(address) | {"TLS_FILE": f'"{configuration}"'}
-    with kamailio(name, definitions, place, "balancer.cfg") as started:
+        definitions["TLS_FILE"] = f'"{configuration}"'
+    with _kamailio(
+        *("balancer.cfg", name, addresses, definitions, place),
+        processes=processes,
+        has_tls=tls is not None,
+    ) as started:
         yield started
 
 
 @contextmanager
-def kamailio(
-    name: str, definitions: Mapping[str, str], place: Place, configuration: str = "kamailio.cfg"
+def _kamailio(
+    configuration: str,
+    name: str,
+    addresses: Iterable[str],
+    definitions: Mapping[str, str],
+    place: Place,
+    *,
+    processes: int,
+    has_tls: bool,
 ) -> Iterator[Process]:
     """A Kamailio that listens, with what its configuration wants defined from outside."""
     files = place.files / name
     files.mkdir()
-    memory_mib = TLS_MEMORY_MIB if "LISTEN_TLS" in definitions else MEMORY_MIB
+    limits = {"CHILDREN": processes, "CONNECTIONS": CONNECTIONS}
+    transports, memory_mib = {"udp": SIP_PORT, "tcp": SIP_PORT}, MEMORY_MIB
+    if has_tls:
+        limits["TLS_CONNECTIONS"] = CONNECTIONS
+        transports["tls"], memory_mib = TLS_PORT, TLS_MEMORY_MIB
+    definitions = {**definitions, **{limit: str(value) for limit, value in limits.items()}}
     command = ["kamailio", "-f", str(FILES / configuration), "-DD", "-E", "-m", str(memory_mib)]
+    for address in addresses:
+        for transport, port in transports.items():
+            command += ["-l", f"{transport}:{literal(address)}:{port}"]
     command += [word for option in ("-w", "-Y") for word in (option, str(files))]
     command += ["-P", str(files / "kamailio.pid")]
     command += [word for each in definitions.items() for word in ("-A", "=".join(each))]

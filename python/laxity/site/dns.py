@@ -21,7 +21,7 @@ class Balancer:
 
     name: str
     """In the domain."""
-    address: str
+    addresses: tuple[str, ...]
     priority: int
     weight: int
 
@@ -37,7 +37,7 @@ def records(domain: str, balancers: Iterable[Balancer], *, has_tls: bool) -> lis
         for service, port in services.items():
             record = [f"{service}.{domain}", name, port, each.priority, each.weight]
             options.append(f"--srv-host={','.join(map(str, record))}")
-        options.append(f"--host-record={name},{each.address}")
+        options.append(f"--host-record={name},{','.join(each.addresses)}")
     return options
 
 

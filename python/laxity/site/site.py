@@ -12,7 +12,7 @@ import subprocess
 import time
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv4Interface, ip_address
+from ipaddress import ip_address, ip_interface
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -23,6 +23,7 @@ from laxity.lab.machine import QEMU
 from laxity.namespaces import network
 from laxity.namespaces.process import Place, Process, process, require, workplace
 from laxity.servers import registrar, signalling
+from laxity.servers.addresses import family, literal
 from laxity.servers.control import socket_in
 from laxity.servers.identity import Identity
 from laxity.site import dns
@@ -31,6 +32,9 @@ from laxity.site.protected import PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from ipaddress import IPv4Network, IPv6Network
+
+    from laxity.namespaces.network import Interface
 
 PROGRAMS = {
     "ip": "iproute2",
@@ -63,13 +67,18 @@ class Guest:
     tap: str | None
     appliance: str | None
     """What it serves; None if it is none of the project's own."""
-    interface: IPv4Interface | None
-    """The interface of an appliance; None for others."""
+    interfaces: tuple[Interface, ...]
+    """Those of an appliance, of which the first is for other servers; none for others."""
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses at which it serves."""
+        return [str(interface.ip) for interface in self.interfaces]
 
     @property
     def address(self) -> str:
-        """The address at which it serves."""
-        return "" if self.interface is None else str(self.interface.ip)
+        """The first of its addresses, if it has one."""
+        return next(iter(self.addresses), "")
 
 
 @dataclass(frozen=True)
@@ -92,27 +101,49 @@ class Description:
         """Between whom the balancers divide the users, in the file's order."""
         return [guest for guest in self.guests if guest.appliance == image.SIGNALLING]
 
-    def clients(self) -> IPv4Interface:
-        """Where clients and the DNS server are: the first address that nobody has.
+    @property
+    def networks(self) -> dict[int, IPv4Network | IPv6Network]:
+        """The networks of the appliances, the first of each version of IP."""
+        found: dict[int, IPv4Network | IPv6Network] = {}
+        for guest in self.guests:
+            for interface in guest.interfaces:
+                found.setdefault(interface.version, interface.network)
+        return found
 
-        Raises InputError if the site is more than one network, or one without room.
+    def interface(self, name: str, address: str) -> Interface:
+        """The interface that has this address.
+
+        Raises InputError if the address is in none of the networks.
         """
-        interface = next((guest.interface for guest in self.guests if guest.interface), None)
-        if interface is None:
+        networks = self.networks
+        network = networks.get(ip_address(address).version)
+        if network is None or ip_address(address) not in network:
+            known = " or ".join(map(str, networks.values()))
+            help = "on one machine a site is one network: give it an address of that"
+            raise InputError(f"{name} has {address}, which is not in {known}", help)
+        return ip_interface(f"{address}/{network.prefixlen}")
+
+    def clients(self) -> list[Interface]:
+        """Where clients and the DNS server are: in each network the first address that nobody has.
+
+        Raises InputError if the site is more than one network of a version of IP, or there is none
+        or no room.
+        """
+        networks = self.networks
+        if not networks:
             help = "write appliance and address of at least one [[vm]]"
             raise InputError("a site on one machine needs an appliance, whose network it is", help)
-        network = interface.network
-        taken = {guest.name: guest.address for guest in self.guests if guest.interface}
-        taken |= self.hosts | {each.name: each.address for each in self.balancers}
-        for name, address in taken.items():
-            if ip_address(address) not in network:
-                help = "on one machine a site is one network: give it an address of that"
-                raise InputError(f"{name} has {address}, which is not in {network}", help)
-        addresses = set(map(ip_address, taken.values()))
-        free = next((host for host in network.hosts() if host not in addresses), None)
-        if free is None:
-            raise InputError(f"there is no address left in {network} for clients")
-        return IPv4Interface(f"{free}/{network.prefixlen}")
+        named = [(guest.name, address) for guest in self.guests for address in guest.addresses]
+        named += self.hosts.items()
+        named += [(each.name, address) for each in self.balancers for address in each.addresses]
+        taken = [self.interface(name, address).ip for name, address in named]
+        free = []
+        for one in networks.values():
+            address = next((host for host in one.hosts() if host not in taken), None)
+            if address is None:
+                raise InputError(f"there is no address left in {one} for clients")
+            free.append(ip_interface(f"{address}/{one.prefixlen}"))
+        return free
 
 
 class Host(TypedDict):
@@ -139,7 +170,7 @@ class BalancerRow(TypedDict):
     """The fields of a `Balancer`."""
 
     name: str
-    address: str
+    addresses: list[str]
     priority: int
     weight: int
 
@@ -148,7 +179,7 @@ class Served(TypedDict):
     """The appliance of a virtual machine."""
 
     kind: str
-    address: str
+    addresses: list[str]
 
 
 class Settings(TypedDict):
@@ -211,7 +242,7 @@ def read(path: Path) -> Description:
         domain=content["domain"],
         tls=tls,
         hosts={host["name"]: _ip_of(host["address"]) for host in content["hosts"]},
-        balancers=tuple(Balancer(**each) for each in content["balancers"]),
+        balancers=tuple(map(_balancer_of, content["balancers"])),
         guests=tuple(map(_guest, content["vms"])),
         keys=Path(content["keys"]),
         appliances=Path(content["appliances"]),
@@ -222,6 +253,10 @@ def _ip_of(address: str) -> str:
     return address.rpartition(":")[0].strip("[]")
 
 
+def _balancer_of(row: BalancerRow) -> Balancer:
+    return Balancer(row["name"], tuple(row["addresses"]), row["priority"], row["weight"])
+
+
 def _guest(vm: Vm) -> Guest:
     appliance, (first, standby) = vm["appliance"], vm["hosts"]
     return Guest(
@@ -230,7 +265,7 @@ def _guest(vm: Vm) -> Guest:
         hosts=(first, standby),
         tap=vm["outside"].get("tap"),
         appliance=appliance and appliance["kind"],
-        interface=IPv4Interface(appliance["address"]) if appliance else None,
+        interfaces=tuple(map(ip_interface, appliance["addresses"])) if appliance else (),
     )
 
 
@@ -255,8 +290,8 @@ class Site:
     description: Description
     files: Path
     """With logs, and a root for each host."""
-    address: IPv4Address
-    """The address of clients and of DNS."""
+    address: str
+    """The first address of clients, and that of DNS."""
     namespaces: dict[str, Path]
     """The namespaces of hosts, of balancers, and, as `CLIENT`, of clients."""
     appliances: Path
@@ -284,12 +319,12 @@ class Site:
         """Starts a balancer before all registrars."""
         name = _balancer(balancer.name)
         place = Place(self.namespaces[name], files=self.files)
-        servers = [guest.address for guest in self.description.registrars]
+        servers = [each for guest in self.description.registrars for each in guest.addresses]
         identity = self.description.tls
         tls = None
         if identity is not None:
             tls = signalling.Tls(identity, self.appliances / image.CERTIFICATE)
-        started = signalling.balancer(name, balancer.address, servers, place, tls=tls)
+        started = signalling.balancer(name, balancer.addresses, servers, place, tls=tls)
         self._running[name] = self._stack.enter_context(started)
 
     def states(self, host: str) -> dict[str, str]:
@@ -318,7 +353,7 @@ class Site:
             host: self.states(host) if self._running[_host(host)].is_running else {}
             for host in said.hosts
         }
-        rows = [row("balancer", b.name, b.address, _balancer(b.name)) for b in said.balancers]
+        rows = [row("balancer", b.name, b.addresses[0], _balancer(b.name)) for b in said.balancers]
         rows += [row("host", name, address, _host(name)) for name, address in said.hosts.items()]
         for guest in said.guests:
             found = {host: states[host].get(guest.name, GONE) for host in guest.hosts}
@@ -352,7 +387,9 @@ class Site:
     def asks_for_proof(self, guest: Guest) -> bool:
         """Whether a registrar wants to know who somebody is before it answers."""
         clients = self.namespaces[network.CLIENT]
-        answer = registrar.ask(clients, guest.address, "REGISTER", f"nobody@{guest.address}")
+        answer = registrar.ask(
+            clients, guest.address, "REGISTER", f"nobody@{literal(guest.address)}"
+        )
         return answer.startswith(b"SIP/2.0 401 ")
 
     def is_ready(self, guest: Guest) -> bool:
@@ -362,7 +399,7 @@ class Site:
         namespace = self.namespaces[network.CLIENT]
         try:
             if guest.appliance == image.SIGNALLING:
-                registrar.ask(namespace, guest.address, "OPTIONS", guest.address, tries=1)
+                registrar.ask(namespace, guest.address, "OPTIONS", literal(guest.address), tries=1)
             elif guest.appliance == image.MEDIA:
                 return answers(namespace, guest.address)
         except InputError:
@@ -375,7 +412,7 @@ def answers(namespace: Path, address: str) -> bool:
 
     A media server tells nobody but signalling servers more.
     """
-    with closing(socket_in(namespace)) as asking:
+    with closing(socket_in(namespace, family=family(address))) as asking:
         asking.settimeout(ANSWER_S)
         try:
             asking.connect((address, DISCARD_PORT))
@@ -408,22 +445,24 @@ def site(description: Description, say: Callable[[str], None]) -> Iterator[Site]
         machines = [
             network.Machine(
                 _host(name),
-                IPv4Interface(f"{address}/{clients.network.prefixlen}"),
+                [description.interface(name, address)],
                 tuple(g.tap for g in description.guests if name in g.hosts and g.tap),
             )
             for name, address in description.hosts.items()
         ]
         machines += [
             network.Machine(
-                _balancer(each.name), IPv4Interface(f"{each.address}/{clients.network.prefixlen}")
+                _balancer(each.name),
+                [description.interface(each.name, address) for address in each.addresses],
             )
             for each in description.balancers
         ]
         namespaces = stack.enter_context(network.switch(clients, machines))
-        made = Site(description, files, clients.ip, namespaces, appliances, stack)
+        address = str(clients[0].ip)
+        made = Site(description, files, address, namespaces, appliances, stack)
         if description.domain is not None:
             server = dns.server(
-                *(description.domain, description.balancers, str(clients.ip), made.clients),
+                *(description.domain, description.balancers, address, made.clients),
                 has_tls=description.tls is not None,
             )
             stack.enter_context(server)

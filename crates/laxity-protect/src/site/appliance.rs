@@ -1,12 +1,12 @@
 //! Appliances, virtual machines made by the project: their images and kernel arguments.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use super::model::{Appliance, Served, Vm};
-use super::reading::Reading;
+use super::reading::{Reading, family};
 use super::tables::VmTable;
-use super::words::Written;
+use super::words::{Interface, Several};
 use laxity_config::{Name, Span};
 
 /// Control port of a media server in the appliance.
@@ -23,7 +23,8 @@ fn controlling(media: &VmTable, all: &[(&VmTable, Span)]) -> Vec<String> {
     all.iter()
         .filter(|(table, _)| table.media.value.as_ref().map(|Name(name)| name) == name)
         .filter_map(|(table, _)| table.address.value.as_ref())
-        .map(|Written(interface)| interface.address.to_string())
+        .flat_map(|Several(interfaces)| interfaces)
+        .map(|interface| interface.address.to_string())
         .collect()
 }
 
@@ -73,7 +74,7 @@ impl Reading<'_> {
         let help = "write the address at which it serves: address = \"192.0.2.10/24\"";
         let is_absent = table.address.is_absent();
         self.lacks(span, "address", is_absent, "an appliance", help);
-        let Some(Written(interface)) = &table.address.value else {
+        let Some(Several(interfaces)) = &table.address.value else {
             return;
         };
         let name = appliance.name();
@@ -91,9 +92,23 @@ impl Reading<'_> {
         });
         vm.guest.kernel = Some(kernel);
         vm.guest.initrd = Some(initrd);
-        let mut append = format!("{KERNEL_ARGUMENTS} address={interface}");
+        let written: Vec<_> = interfaces.iter().map(Interface::to_string).collect();
+        let mut append = format!("{KERNEL_ARGUMENTS} address={}", written.join(","));
         if let Some(media) = media {
-            append += &format!(" media_control={media}:{MEDIA_CONTROL_PORT}");
+            let mut own = interfaces.iter();
+            if let (false, Some(place)) = (
+                own.any(|it| it.address.is_ipv4() == media.is_ipv4()),
+                table.media.span,
+            ) {
+                let family = family(media);
+                let message = format!("the media server is told of calls over {family}");
+                let help = format!(
+                    "give both servers an address of {family}, or the media server another one first"
+                );
+                self.problems.report(place, message, &*help);
+            }
+            let control = SocketAddr::new(media, MEDIA_CONTROL_PORT);
+            append += &format!(" media_control={control}");
         }
         if appliance == Appliance::Signalling && has_tls {
             append += " tls=1";
@@ -111,9 +126,10 @@ impl Reading<'_> {
         vm.guest.append = format!("{append} {}", vm.guest.append).trim_end().into();
         vm.appliance = Some(Served {
             kind: appliance,
-            address: *interface,
+            addresses: interfaces.clone(),
         });
-        vm.addresses.insert(0, IpAddr::V4(interface.address));
+        let own = interfaces.iter().map(|interface| interface.address);
+        vm.addresses.splice(0..0, own);
     }
 
     /// The address of a media server, by its name.
@@ -134,8 +150,8 @@ impl Reading<'_> {
                     self.problems
                         .report(place, format!("`{name}` is not a media server"), help);
                 }
-                let Written(interface) = table.address.value.as_ref()?;
-                Some(IpAddr::V4(interface.address))
+                let Several(interfaces) = table.address.value.as_ref()?;
+                Some(interfaces.first()?.address)
             }
         }
     }

@@ -4,12 +4,13 @@
 //! Clients find balancers by DNS (RFC 3263), by priority and weight (RFC 2782). That and the hash of users are all that
 //! divides the load: a balancer remembers nothing.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use super::model::{Appliance, Balancer, Site, Tls};
-use super::reading::Reading;
-use super::tables::{File, SHARE_MAX, VmTable, items};
-use super::words::{DomainName, Label, Written};
+use super::reading::{Reading, family};
+use super::tables::{BalancerTable, File, SHARE_MAX, VmTable, items, named};
+use super::words::{DomainName, Label, Several, Written};
 use laxity_config::{Field, Span, Whole};
 
 /// Ports of SIP in SRV records: over UDP and TCP, and over TLS.
@@ -53,6 +54,7 @@ impl Reading<'_> {
                 help,
             );
         }
+        self.families(&tables, vms);
         let balancers = tables.iter().map(|(table, span)| {
             let help = "write name = \"edge1\", say";
             self.lacks(*span, "name", table.name.is_absent(), "a balancer", help);
@@ -68,9 +70,9 @@ impl Reading<'_> {
                     Some(Written(Label(name))) => name.clone(),
                     None => String::new(),
                 },
-                address: match table.address.value {
-                    Some(Written(address)) => address,
-                    None => [0, 0, 0, 0].into(),
+                addresses: match &table.address.value {
+                    Some(Several(addresses)) => addresses.clone(),
+                    None => Vec::new(),
                 },
                 priority: share(&table.priority),
                 weight: share(&table.weight),
@@ -85,6 +87,33 @@ impl Reading<'_> {
 }
 
 impl Reading<'_> {
+    /// Checks that a balancer can pass a request on in the family of addresses in which it came.
+    fn families(&self, balancers: &[(&BalancerTable, Span)], vms: &[(&VmTable, Span)]) {
+        let servers = vms
+            .iter()
+            .filter(|(table, _)| table.appliance.value == Some(Appliance::Signalling));
+        let servers: Vec<_> = servers
+            .filter_map(|(table, _)| named(&table.name).zip(table.address.value.as_ref()))
+            .collect();
+        for (Several(addresses), span) in balancers.iter().filter_map(|(it, _)| it.address.given())
+        {
+            for address in addresses {
+                let lacks = servers.iter().find(|(_, Several(interfaces))| {
+                    let mut interfaces = interfaces.iter();
+                    !interfaces.any(|it| it.address.is_ipv4() == address.is_ipv4())
+                });
+                if let Some(((name, _), _)) = lacks {
+                    let family = family(*address);
+                    let message = format!("`{name}` has no address of {family}, as a balancer has");
+                    let help = format!(
+                        "give every signalling appliance one of {family}, or no balancer: address = [\"192.0.2.31/24\", \"2001:db8::31/64\"], say"
+                    );
+                    self.problems.report(span, message, &*help);
+                }
+            }
+        }
+    }
+
     /// Resolves the domain's identity.
     pub(super) fn tls(&self, file: &File) -> Option<Tls> {
         let (table, span) = file.tls.given()?;
@@ -124,19 +153,19 @@ impl Site {
             } = balancer;
             format!("{service}.{domain}. SRV {priority} {weight} {port} {name}.{domain}.")
         };
-        let address = |balancer: &Balancer| {
-            let kind = if balancer.address.is_ipv4() {
-                "A"
-            } else {
-                "AAAA"
+        let addresses = |balancer: &Balancer| {
+            let name = format!("{}.{domain}.", balancer.name);
+            let of_one = move |address: &IpAddr| {
+                let kind = if address.is_ipv4() { "A" } else { "AAAA" };
+                format!("{name} {kind} {address}")
             };
-            format!("{}.{domain}. {kind} {}", balancer.name, balancer.address)
+            balancer.addresses.iter().map(of_one).collect::<Vec<_>>()
         };
         let balancers = || self.balancers.iter();
         let plain = [("_sip._udp", SIP_PORT), ("_sip._tcp", SIP_PORT)];
         let services = self.tls.iter().map(|_| ("_sips._tcp", TLS_PORT));
         let services = (plain.into_iter().chain(services))
             .flat_map(|each| balancers().map(move |balancer| service(each, balancer)));
-        services.chain(balancers().map(address)).collect()
+        services.chain(balancers().flat_map(addresses)).collect()
     }
 }

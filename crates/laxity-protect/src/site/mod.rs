@@ -25,10 +25,10 @@ use crate::protocol::interval::Bounds;
 use crate::witness::Place;
 use model::WITNESS;
 pub use model::{Appliance, Balancer, Domain, Host, Served, Site, Tls, Vm, number_of};
-use reading::Reading;
+use reading::{Reading, family};
 use tables::{EngineWord, File, HostTable, VmTable, items, memory_bytes, named};
 pub use words::Interface;
-use words::{Endpoint, Written, unprotectable};
+use words::{Endpoint, Several, Written, unprotectable};
 
 /// Parses a site file. Messages call it `name`; its paths start in `base`, the file's own
 /// directory, and the host's own directories are below `root`, which is "/" unless several hosts
@@ -130,25 +130,33 @@ impl Reading<'_> {
         }
     }
 
-    /// Checks that every server has an address of its own.
+    /// Checks that every server has addresses of its own, at most one of each family.
     fn addresses(&self, file: &File, vms: &[(&VmTable, Span)]) {
         let vms = vms.iter().filter_map(|(table, _)| {
-            let (Written(interface), span) = table.address.given()?;
-            Some((IpAddr::V4(interface.address), span))
+            let (Several(interfaces), span) = table.address.given()?;
+            let addresses: Vec<_> = interfaces.iter().map(|each| each.address).collect();
+            Some((addresses, span))
         });
         let balancers = items(&file.balancer);
         let balancers = balancers.iter().filter_map(|(table, _)| {
-            let (Written(address), span) = table.address.given()?;
-            Some((*address, span))
+            let (Several(addresses), span) = table.address.given()?;
+            Some((addresses.clone(), span))
         });
         let mut seen: HashMap<IpAddr, Span> = HashMap::new();
-        for (address, span) in vms.chain(balancers) {
-            if let Some(first) = seen.insert(address, span) {
-                self.problems.push(Problem {
-                    help: Some("give each an address of its own".into()),
-                    related: Some((first, "the first one")),
-                    ..Problem::new(span, format!("two have the address {address}"))
-                });
+        for (addresses, span) in vms.chain(balancers) {
+            for (number, address) in addresses.iter().enumerate() {
+                let mut others = addresses[..number].iter();
+                if others.any(|other| other.is_ipv4() == address.is_ipv4()) {
+                    let message = format!("two addresses of {}", family(*address));
+                    let help = "give at most one of IPv4 and one of IPv6";
+                    self.problems.report(span, message, help);
+                } else if let Some(first) = seen.insert(*address, span) {
+                    self.problems.push(Problem {
+                        help: Some("give each an address of its own".into()),
+                        related: Some((first, "the first one")),
+                        ..Problem::new(span, format!("two have the address {address}"))
+                    });
+                }
             }
         }
     }

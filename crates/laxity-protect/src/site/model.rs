@@ -125,12 +125,12 @@ pub enum Appliance {
 }
 
 /// The appliance of a virtual machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Served {
     /// Service of the appliance.
     pub kind: Appliance,
-    /// Address at which it serves.
-    pub address: Interface,
+    /// Addresses at which it serves, at most one of each family; the first is for other servers.
+    pub addresses: Vec<Interface>,
 }
 
 impl Appliance {
@@ -157,8 +157,8 @@ pub struct Tls {
 pub struct Balancer {
     /// Name of the balancer in the domain.
     pub name: String,
-    /// Address at which it serves SIP.
-    pub address: IpAddr,
+    /// Addresses at which it serves SIP, at most one of each family.
+    pub addresses: Vec<IpAddr>,
     /// SRV priority: balancers with the lowest number are asked first.
     pub priority: u16,
     /// SRV weight among balancers with the same priority.

@@ -1,6 +1,7 @@
 //! The common part of the readers of all tables.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use laxity_config::{Field, Name, Problem, Problems, Span};
@@ -149,4 +150,9 @@ impl Reading<'_> {
             }
         }
     }
+}
+
+/// The family of an address, for messages.
+pub fn family(address: IpAddr) -> &'static str {
+    if address.is_ipv4() { "IPv4" } else { "IPv6" }
 }

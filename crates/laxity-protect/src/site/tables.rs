@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::defaults::{self, INTERVAL_NS_MIN, MS, TIME_NS_MAX, VCPUS_MAX};
 use super::model::Appliance;
-use super::words::{DomainName, Endpoint, Interface, Label, Written};
+use super::words::{DomainName, Endpoint, Interface, Label, Several, Written};
 use crate::gate::frames::Mac;
 use crate::guest::{Accelerator, Bus, Changes, Kind};
 
@@ -89,7 +89,7 @@ pub struct VmTable {
     pub configuration: Field<Written<PathBuf>>,
     pub hold_script: Field<Written<PathBuf>>,
     pub appliance: Field<Appliance>,
-    pub address: Field<Written<Interface>>,
+    pub address: Field<Several<Interface>>,
     pub media: Field<Name>,
     pub mode: Field<ModeWord>,
     pub standby_lost: Field<StandbyLostWord>,
@@ -173,7 +173,7 @@ pub struct TlsTable {
 )]
 pub struct BalancerTable {
     pub name: Field<Written<Label>>,
-    pub address: Field<Written<IpAddr>>,
+    pub address: Field<Several<IpAddr>>,
     pub priority: Field<Whole<0, SHARE_MAX>>,
     pub weight: Field<Whole<0, SHARE_MAX>>,
 }

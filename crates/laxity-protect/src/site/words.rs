@@ -1,10 +1,12 @@
 //! Values of a site file that are written as strings.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::marker::PhantomData;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use laxity_config::written;
+use laxity_config::{Field, written};
+use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use ureq::http::Uri;
 
@@ -13,6 +15,45 @@ use crate::gate::frames::Mac;
 /// A parsed string.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written<T>(pub T);
+
+/// A parsed string, or a list of several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Several<T>(pub Vec<T>);
+
+impl<'de, T: Word> Deserialize<'de> for Several<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SeveralVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Word> Visitor<'de> for SeveralVisitor<T> {
+            type Value = Several<T>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(formatter, "{}, or a list of such", T::EXPECTED)
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Several<T>, E> {
+                T::parse(text)
+                    .map(|one| Several(vec![one]))
+                    .map_err(E::custom)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Several<T>, A::Error> {
+                let (mut all, mut is_empty) = (Vec::new(), true);
+                while let Some(element) = list.next_element::<Field<Written<T>>>()? {
+                    is_empty = false;
+                    // A wrong element was reported where it is.
+                    all.extend(element.value.map(|Written(value)| value));
+                }
+                if is_empty {
+                    return Err(A::Error::custom(format!("is empty\nwrite {}", T::EXPECTED)));
+                }
+                Ok(Several(all))
+            }
+        }
+
+        deserializer.deserialize_any(SeveralVisitor(PhantomData))
+    }
+}
 
 /// The syntax of a string.
 pub trait Word: Sized {
@@ -52,7 +93,7 @@ impl Word for IpAddr {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interface {
     /// Address of the interface.
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
     /// Prefix length in bits.
     pub prefix: u8,
 }
@@ -74,15 +115,17 @@ impl Word for Interface {
         "an address and the length of its prefix in quotes, such as \"192.0.2.10/24\"";
 
     fn parse(text: &str) -> Result<Interface, String> {
-        const BITS: u8 = 32;
         let parsed = text.split_once('/').and_then(|(address, prefix)| {
-            let (address, prefix) = (address.parse().ok()?, prefix.parse().ok()?);
-            (1..BITS)
+            let (address, prefix): (IpAddr, u8) = (address.parse().ok()?, prefix.parse().ok()?);
+            let bits = if address.is_ipv4() { 32 } else { 128 };
+            (1..bits)
                 .contains(&prefix)
                 .then_some(Interface { address, prefix })
         });
         parsed.ok_or_else(|| {
-            format!("is not an IPv4 address with a prefix: {text:?}\nwrite \"192.0.2.10/24\"")
+            format!(
+                "is not an address with a prefix: {text:?}\nwrite \"192.0.2.10/24\" or \"2001:db8::10/64\""
+            )
         })
     }
 }

@@ -128,7 +128,7 @@ def run(scene: Scene, recording: Path | None = None, *, with_passages: bool = Fa
             place = on(SERVER, scene.signalling.name)
             processes = scene.signalling.processes
             proxy = signalling.proxy(
-                "kamailio", ADDRESSES[SERVER], place, processes, media=_media_control(scene)
+                "kamailio", [ADDRESSES[SERVER]], place, processes, media=_media_control(scene)
             )
             stack.enter_context(proxy)
         for neighbour in scene.neighbours:
