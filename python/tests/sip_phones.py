@@ -65,7 +65,7 @@ class Phone:
         self._transport, self._here = transport, f"{literal(here[0])}:{here[1]}"
         self.contact = f"sip:{user}@{self._here};transport={transport}"
         # Voice that goes nowhere.
-        self._description = description(Media(here[0], 9, 0))
+        self.description = description(Media(here[0], 9, 0))
         self._received = ""
         self._requests = 0
 
@@ -83,7 +83,7 @@ class Phone:
             f"CSeq: {self._requests} {method}",
             *(f"Contact: <{self.contact}>", "Max-Forwards: 70", *more),
         ]
-        self._send(lines, self._description if method == "INVITE" else "")
+        self._send(lines, self.description if method == "INVITE" else "")
         return call
 
     def answer(self, request: str) -> None:
@@ -93,7 +93,7 @@ class Phone:
         for name in ("Via", "Record-Route", "From", "Call-ID", "CSeq"):
             lines += [f"{name}: {value}" for value in headers(request, name)]
         is_invite = request.startswith("INVITE")
-        self._send([*lines, f"Contact: <{self.contact}>"], self._description if is_invite else "")
+        self._send([*lines, f"Contact: <{self.contact}>"], self.description if is_invite else "")
 
     def _send(self, lines: list[str], body: str) -> None:
         kind = ["Content-Type: application/sdp"] if body else []
@@ -130,10 +130,11 @@ class Call:
         self._call = caller.send("INVITE", f"{scheme}:{callee.user}@{callee.domain}")
         self.invite = callee.hear("INVITE ")
         callee.answer(self.invite)
-        accepted = caller.hear("SIP/2.0 200 ")
-        (self._to,) = headers(accepted, "To")
-        self._uri = headers(accepted, "Contact")[0].strip("<>")
-        self._routes = [f"Route: {each}" for each in reversed(headers(accepted, "Record-Route"))]
+        self.accepted = caller.hear("SIP/2.0 200 ")
+        (self._to,) = headers(self.accepted, "To")
+        self._uri = headers(self.accepted, "Contact")[0].strip("<>")
+        routes = headers(self.accepted, "Record-Route")
+        self._routes = [f"Route: {each}" for each in reversed(routes)]
         self._within("ACK")
 
     def _within(self, method: str) -> str:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import shutil
 import socket
 import ssl
+import subprocess
 import time
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from ipaddress import ip_interface
 from typing import TYPE_CHECKING
 
 import pytest
+from laxity import programs
 from laxity.namespaces.network import CLIENT, Machine, switch
-from laxity.namespaces.process import Place
+from laxity.namespaces.process import Place, process
 from laxity.servers import identity, registrar, signalling
-from laxity.servers.control import socket_in
+from laxity.servers.addresses import family, literal
+from laxity.servers.control import Media, description, socket_in
 from sip_phones import ANSWER_S_MAX, Call, phone
 
 if TYPE_CHECKING:
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
 CLIENTS = ("192.0.2.9", "2001:db8::9")
 BALANCERS, BALANCERS_6 = ("192.0.2.21", "192.0.2.22"), ("2001:db8::21", "2001:db8::22")
 REGISTRARS, REGISTRARS_6 = ("192.0.2.31", "192.0.2.32"), ("2001:db8::31", "2001:db8::32")
+MEDIA, CONTROL_PORT = ("192.0.2.41", "2001:db8::41"), 2223
 DOMAIN = "voice.example"
 
 pytestmark = [
@@ -45,7 +51,9 @@ def interfaces(both: tuple[str, str]) -> list[Interface]:
 
 
 @contextmanager
-def two_stages(files: Path, servers: Path | None = None) -> Iterator[tuple[Path, Identity]]:
+def two_stages(
+    files: Path, servers: Path | None = None, *, has_media: bool = False
+) -> Iterator[tuple[Path, Identity]]:
     """Balancers and registrars with TLS; the clients' namespace, and who the domain is.
 
     `servers` is another certificate than the registrars', which the balancers are to believe.
@@ -53,19 +61,27 @@ def two_stages(files: Path, servers: Path | None = None) -> Iterator[tuple[Path,
     ours, own = identity.make(DOMAIN, files), identity.make("signalling", files)
     registrars = list(zip(REGISTRARS, REGISTRARS_6, strict=True))
     balancers = list(zip(BALANCERS, BALANCERS_6, strict=True))
-    machines = [Machine(both[0], interfaces(both)) for both in registrars + balancers]
+    all_ = [*registrars, *balancers, MEDIA]
+    machines = [Machine(both[0], interfaces(both)) for both in all_]
     with ExitStack() as stack:
         spaces = stack.enter_context(switch(interfaces(CLIENTS), machines))
+        media = None
+        if has_media:
+            media = signalling.MediaControl(f"{MEDIA[0]}:{CONTROL_PORT}")
+            relay = [str(programs.find("laxity-media")), "relay", "--control", media.address]
+            relay += ["--control-from", ",".join(REGISTRARS), "--address", ",".join(MEDIA)]
+            place = Place(spaces[MEDIA[0]], files=files)
+            stack.enter_context(process("relay", relay, place)).wait_for_port(CONTROL_PORT)
         for both in registrars:
             place = Place(spaces[both[0]], files=files)
             name = f"registrar-{both[0]}"
-            stack.enter_context(signalling.proxy(name, both, place, identity=own))
+            stack.enter_context(signalling.proxy(name, both, place, identity=own, media=media))
         tls = signalling.Tls(ours, servers or own.certificate)
-        all_ = [address for both in registrars for address in both]
+        servers_ = [address for both in registrars for address in both]
         for both in balancers:
             place = Place(spaces[both[0]], files=files)
             name = f"balancer-{both[0]}"
-            stack.enter_context(signalling.balancer(name, both, all_, place, tls=tls))
+            stack.enter_context(signalling.balancer(name, both, servers_, place, tls=tls))
         yield spaces[CLIENT], ours
 
 
@@ -99,6 +115,87 @@ def test_phones_are_called_over_the_connections_that_they_made(tmp_path: Path) -
         # A plain phone has no TLS, which the caller wants all the way.
         phones["anna"].send("INVITE", f"sips:cleo@{DOMAIN}")
         assert phones["anna"].hear("SIP/2.0 4").startswith("SIP/2.0 480 ")
+
+
+@contextmanager
+def call_with_keys(
+    files: Path, transport: str, keys: dict[str, str]
+) -> Iterator[tuple[Path, Call, list[socket.socket]]]:
+    """A call of two phones, with what each says of keys, and their sockets for voice.
+
+    The caller is anna, who uses IPv4, and the callee bela, who uses IPv6.
+    """
+    with two_stages(files, has_media=True) as (clients, ours), ExitStack() as stack:
+        phones, voices = [], []
+        for user, balancer, here in zip(keys, (BALANCERS[0], BALANCERS_6[1]), CLIENTS, strict=True):
+            voices.append(stack.enter_context(socket_in(clients, family=family(here))))
+            voices[-1].settimeout(ANSWER_S_MAX)
+            voices[-1].bind((here, 0))
+            made = phone(clients, balancer, user, DOMAIN, ours.certificate)
+            phones.append(stack.enter_context(made))
+            plain = description(Media(here, voices[-1].getsockname()[1], 0))
+            secured = plain.replace("RTP/AVP", transport)
+            phones[-1].description = f"{secured}{keys[user]}\r\n"
+            assert phones[-1].register().startswith("SIP/2.0 200 ")
+        call = Call(*phones)
+        assert keys["anna"] in call.invite
+        assert keys["bela"] in call.accepted
+        yield clients, call, voices
+
+
+def sends_to(told: str, address: str) -> tuple[str, int]:
+    """Where a phone sends its voice to: the media server's address, and a port of the call."""
+    assert f" {address}\r\n" in told
+    (port,) = re.findall(r"^m=audio (\d+) ", told, re.MULTILINE)
+    return address, int(port)
+
+
+def test_encrypted_voice_goes_from_phone_to_phone(tmp_path: Path) -> None:
+    """The media server has no keys: each phone has its own, which it tells the other in SIP."""
+    pylibsrtp = pytest.importorskip("pylibsrtp")
+    secrets = [user.encode() * 7 + b".." for user in ("anna", "bela")]
+    crypto = "a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:"
+    keys = [crypto + base64.b64encode(secret).decode() for secret in secrets]
+    both = {"anna": keys[0], "bela": keys[1]}
+    with call_with_keys(tmp_path, "RTP/SAVP", both) as (_, call, voices):
+        for sender, told in enumerate((call.accepted, call.invite)):
+            policy = partial(pylibsrtp.Policy, key=secrets[sender])
+            out, into = (
+                pylibsrtp.Session(policy(ssrc_type=kind))
+                for kind in (pylibsrtp.Policy.SSRC_ANY_OUTBOUND, pylibsrtp.Policy.SSRC_ANY_INBOUND)
+            )
+            packet = b"\x80\x00" + bytes([0, 1, *range(8)]) + bytes([sender] * 160)
+            encrypted = out.protect(packet)
+            voices[sender].sendto(encrypted, sends_to(told, MEDIA[sender]))
+            heard = voices[1 - sender].recv(2048)
+            assert encrypted == heard != packet
+            assert into.unprotect(heard) == packet
+
+
+def test_phones_agree_on_keys_through_the_media_server(tmp_path: Path) -> None:
+    """DTLS-SRTP, whose handshake is beside the voice (RFC 5764)."""
+    bela = identity.make("bela", tmp_path)
+    both = {"anna": "a=setup:active", "bela": "a=setup:passive"}
+    with (
+        call_with_keys(tmp_path, "UDP/TLS/RTP/SAVP", both) as (clients, call, voices),
+        ExitStack() as stack,
+    ):
+        ports = [voice.getsockname()[1] for voice in voices]
+        here, there = f"{CLIENTS[0]}:{ports[0]}", f"{literal(CLIENTS[1])}:{ports[1]}"
+        for voice in voices:
+            voice.close()
+        place = Place(clients, files=tmp_path)
+        srtp = ["-dtls1_2", "-use_srtp", "SRTP_AES128_CM_SHA1_80"]
+        server = ["openssl", "s_server", *srtp, "-accept", there]
+        server += ["-cert", str(bela.certificate), "-key", str(bela.key)]
+        # It ends with its input.
+        listening = process("bela", server, place, stdin=subprocess.PIPE)
+        stack.enter_context(listening).wait_for_port(ports[1])
+        address, port = sends_to(call.accepted, MEDIA[0])
+        client = ["openssl", "s_client", *srtp, "-bind", here, "-connect", f"{address}:{port}"]
+        client += ["-CAfile", str(bela.certificate), "-verify_return_error"]
+        said = stack.enter_context(process("anna", client, place)).finish()
+        assert "SRTP Extension negotiated, profile=SRTP_AES128_CM_SHA1_80" in said
 
 
 def test_a_balancer_tells_users_nothing_where_a_registrar_is_another(tmp_path: Path) -> None:

@@ -268,11 +268,18 @@ pub fn write(message: &Message<'_>, reply: &Reply) -> Vec<u8> {
     [message.cookie, b" ", &body].concat()
 }
 
+/// Transports of voice that is encrypted between the parties, whose keys a relay need not know: SRTP
+/// with keys in the descriptions (RFC 4568), and with keys that the parties agree on by DTLS beside
+/// their voice (RFC 5764).
+const SECURED: [&str; 2] = ["RTP/SAVP", "UDP/TLS/RTP/SAVP"];
+
 /// A session description that offers or answers one G.711 stream.
 #[derive(Debug, Clone)]
 pub struct Description {
     session: Session,
     audio: usize,
+    /// Whether the voice is encrypted between the parties.
+    pub is_secured: bool,
     /// Address at which the party receives.
     pub receives_at: SocketAddr,
 }
@@ -286,14 +293,17 @@ impl Description {
     pub fn parse(text: &str) -> Result<Description, String> {
         let session = Session::parse(text.as_bytes())
             .map_err(|error| format!("the session description is not valid: {error}"))?;
+        let is_secured = |media: &Media| SECURED.contains(&&*media.proto);
         let is_voice = |media: &Media| {
-            media.media == "audio" && media.proto == "RTP/AVP" && laws(&media.fmt).next().is_some()
+            media.media == "audio"
+                && (media.proto == "RTP/AVP" || is_secured(media))
+                && laws(&media.fmt).next().is_some()
         };
-        let audio =
-            session.medias.iter().position(is_voice).ok_or(
-                "the session description has no audio over RTP/AVP with payload type 0 or 8",
-            )?;
+        let audio = session.medias.iter().position(is_voice).ok_or(
+            "the session description has no audio over RTP/AVP, RTP/SAVP or UDP/TLS/RTP/SAVP with payload type 0 or 8",
+        )?;
         let media = &session.medias[audio];
+        let is_secured = is_secured(media);
         let connection = media.connections.first().or(session.connection.as_ref());
         let address = connection
             .ok_or("the session description has no address to send to (c=)")?
@@ -304,6 +314,7 @@ impl Description {
         Ok(Description {
             session,
             audio,
+            is_secured,
             receives_at,
         })
     }

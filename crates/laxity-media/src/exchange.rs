@@ -5,7 +5,7 @@ use crate::{
     MediaError, clock,
     control::{self, Description, Parties, Reply, Request},
     passage::{self, Passages, Seen},
-    relay::{RelayOptions, RelayReport, process},
+    relay::{RelayOptions, RelayReport, process, work},
     socket::{self, Receiver},
 };
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -51,6 +51,8 @@ struct Leg {
     socket: UdpSocket,
     /// Address at which the party receives, once it is known.
     to: RwLock<Option<SocketAddr>>,
+    /// Whether the party's packets are passed on unread, since they are encrypted, or arrange that.
+    is_secured: AtomicBool,
     /// Time of the party's last packet or request.
     heard_ns: AtomicI64,
 }
@@ -273,6 +275,9 @@ impl Switchboard<'_> {
         if is_ours && (first..=last).contains(&at.port()) {
             return Err(format!("{at} is a port of this media server"));
         }
+        if description.is_secured && self.transcode {
+            return Err("encrypted voice cannot be transcoded".into());
+        }
         Ok(description)
     }
 
@@ -287,6 +292,11 @@ impl Switchboard<'_> {
         let call = call(&mut self.calls, call_id)?;
         let (own, other) = (&call.legs[place], &call.legs[1 - place]);
         own.heard_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
+        for leg in &call.legs {
+            // Both parties have the transport of the offer (RFC 3264, 6.1).
+            leg.is_secured
+                .store(description.is_secured, Ordering::Relaxed);
+        }
         let reachable = Some(description.receives_at).filter(|to| control::is_reachable(*to));
         let from = socket::address(&own.socket).map_err(|error| error.to_string())?;
         if let Some(to) = reachable.filter(|to| to.is_ipv4() != from.is_ipv4()) {
@@ -355,6 +365,7 @@ impl Switchboard<'_> {
                         number: self.legs,
                         socket,
                         to: RwLock::default(),
+                        is_secured: AtomicBool::new(false),
                         heard_ns: AtomicI64::new(clock::monotonic_ns()),
                     });
                 }
@@ -478,7 +489,9 @@ fn relay_one(
         report.invalid.too_long += 1;
         return;
     }
-    if let Err(malformed) = process(octets, options) {
+    if to.is_secured.load(Ordering::Relaxed) {
+        work(options.work_ns);
+    } else if let Err(malformed) = process(octets, options) {
         report.invalid.count(malformed);
         return;
     }

@@ -205,7 +205,7 @@ pub(crate) fn process(packet: &mut [u8], options: &RelayOptions) -> Result<(), M
 
 /// Uses `work_ns` of the thread's CPU time, however long that takes: a preempted thread still has
 /// its work to do.
-fn work(work_ns: i64) {
+pub(crate) fn work(work_ns: i64) {
     if work_ns == 0 {
         return;
     }

@@ -84,6 +84,33 @@ fn a_description_that_is_sent_on_has_the_servers_address_and_one_law() {
     );
 }
 
+/// What the parties say of keys is theirs: in the media's attributes, or in the session's.
+#[test]
+fn keys_are_passed_on_as_they_are() {
+    let to: SocketAddr = "192.0.2.2:30000".parse().unwrap();
+    let crypto =
+        "a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:WVNfX19zZW1jdGwgKCkgewkyMjA7fQp9CnVubGVz";
+    let fingerprint = "a=fingerprint:sha-256 4A:AD:B9:B1:3F:82:18:3B:54:02:12:DF:3E:5D:49:6B";
+    for (proto, of_session, of_media) in [
+        ("RTP/SAVP", "", crypto),
+        ("UDP/TLS/RTP/SAVP", "", fingerprint),
+        ("UDP/TLS/RTP/SAVP", fingerprint, "a=setup:actpass"),
+        ("RTP/AVP", "", crypto),
+    ] {
+        let session = of_session.to_owned() + if of_session.is_empty() { "" } else { "\r\n" };
+        let text = format!(
+            "v=0\r\no=- 1 1 IN IP4 192.0.2.1\r\ns=-\r\nc=IN IP4 192.0.2.1\r\nt=0 0\r\n{session}\
+             m=audio 20000 {proto} 0\r\n{of_media}\r\n"
+        );
+        let description = Description::parse(&text).unwrap();
+        assert_eq!(description.is_secured, proto != "RTP/AVP");
+        let expected = text
+            .replace("c=IN IP4 192.0.2.1", "c=IN IP4 192.0.2.2")
+            .replace("audio 20000", "audio 30000");
+        assert_eq!(description.sent_on(to, false), expected);
+    }
+}
+
 #[test]
 fn what_is_no_voice_is_refused() {
     let refusal = |text: &str| Description::parse(text).unwrap_err();

@@ -733,6 +733,56 @@ fn parties_of_both_families_hear_each_other() {
     assert_eq!(report["relay"]["forwarded"], 2);
 }
 
+/// Encrypted voice, DTLS, and whatever else parties with keys of their own send.
+#[test]
+fn what_is_secured_is_passed_on_unread() {
+    let ask = |server: &Server, call, command, at, proto| {
+        let mut asked = question(command, call, "a", "b");
+        let sdp = control::describe(at, Law::Mu).replace("RTP/AVP", proto);
+        asked["sdp"] = json!(sdp);
+        server.ask(&asked)
+    };
+    let transcoding = Server::start(&["--ports=39000-39063", "--transcode"]);
+    let at = free_ports(1)[0];
+    let refused = ask(&transcoding, "1", "offer", at, "RTP/SAVP");
+    let why = "encrypted voice cannot be transcoded";
+    assert_eq!(refused["error-reason"], why);
+    drop(transcoding);
+
+    let server = Server::start(&["--ports=39000-39063"]);
+    // A handshake of DTLS, and a packet of RTP whose padding is encrypted.
+    let packets = [[22; 64], [0xa0; 64]];
+    for (call, proto, pass) in [
+        ("1", "RTP/SAVP", true),
+        ("2", "UDP/TLS/RTP/SAVP", true),
+        ("3", "RTP/AVP", false),
+    ] {
+        let parties = [(); 2].map(|()| UdpSocket::bind((own_address(), 0)).unwrap());
+        let [one, other] = parties.each_ref().map(|party| party.local_addr().unwrap());
+        ask(&server, call, "offer", one, proto);
+        let answered = ask(&server, call, "answer", other, proto);
+        let sdp = answered["sdp"].as_str().unwrap();
+        let one_sends_to = Description::parse(sdp).unwrap().receives_at;
+        let last: Vec<u8> = [0x80, 0].into_iter().chain([1; 170]).collect();
+        for packet in packets.iter().map(|it| &it[..]).chain([&last[..]]) {
+            parties[0].send_to(packet, one_sends_to).unwrap();
+        }
+        parties[1]
+            .set_read_timeout(Some(Duration::from_secs(600)))
+            .unwrap();
+        let mut heard = Vec::new();
+        while heard.last() != Some(&last) {
+            let mut packet = [0; 256];
+            let bytes = parties[1].recv(&mut packet).unwrap();
+            heard.push(packet[..bytes].to_vec());
+        }
+        assert_eq!(heard.len(), if pass { 3 } else { 1 }, "{proto}");
+        if pass {
+            assert_eq!(heard[..2], packets.map(|packet| packet.to_vec()));
+        }
+    }
+}
+
 #[test]
 fn strangers_are_not_answered_and_no_source_takes_all_ports() {
     let address = own_address().to_string();
