@@ -147,6 +147,15 @@ class Call:
         self._callee.answer(self._within("BYE"))
         self._caller.hear("SIP/2.0 200 ")
 
+    def end_by_callee(self) -> None:
+        """The callee hangs up."""
+        uri = headers(self.invite, "Contact")[0].strip("<>")
+        routes = [f"Route: {each}" for each in headers(self.invite, "Record-Route")]
+        (to,) = headers(self.invite, "From")
+        self._callee.send("BYE", uri, *routes, to=to, call=self._call)
+        self._caller.answer(self._caller.hear("BYE "))
+        self._callee.hear("SIP/2.0 200 ")
+
 
 @contextmanager
 def phone(

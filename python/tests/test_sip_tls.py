@@ -111,6 +111,7 @@ def test_phones_are_called_over_the_connections_that_they_made(tmp_path: Path) -
             for callee in users:
                 if caller != callee:
                     Call(phones[caller], phones[callee]).end()
+                    Call(phones[caller], phones[callee]).end_by_callee()
         Call(phones["anna"], phones["bela"], "sips").end()
         # A plain phone has no TLS, which the caller wants all the way.
         phones["anna"].send("INVITE", f"sips:cleo@{DOMAIN}")
@@ -214,7 +215,15 @@ def test_a_balancer_tells_users_nothing_where_a_registrar_is_another(tmp_path: P
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
-def test_nothing_older_than_tls_1_2_is_spoken(tmp_path: Path) -> None:
+def test_nothing_older_than_tls_1_2_is_spoken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # OpenSSL as it is on an old machine, which refuses nothing by itself.
+    configuration = tmp_path / "openssl.cnf"
+    sections = ("openssl_conf = all", "[all]", "ssl_conf = ssl", "[ssl]", "system_default = any")
+    any_ = ("[any]", "MinProtocol = TLSv1", "CipherString = DEFAULT@SECLEVEL=0")
+    configuration.write_text("".join(f"{line}\n" for line in (*sections, *any_)))
+    monkeypatch.setenv("OPENSSL_CONF", str(configuration))
     with two_stages(tmp_path) as (clients, _):
         for address in (BALANCERS[0], REGISTRARS[0]):
             for newest, is_served in (
@@ -253,3 +262,22 @@ def test_a_stranger_reaches_no_phone_by_a_route_of_their_own(tmp_path: Path) -> 
         # The route is anna's, from the call, and leads mallory nowhere.
         mallory.send("INFO", f"sip:nobody@{DOMAIN}", route)
         assert mallory.hear("SIP/2.0 ").startswith("SIP/2.0 404 ")
+
+
+def test_servers_make_no_connections_of_tls_to_where_a_user_says(tmp_path: Path) -> None:
+    with (
+        two_stages(tmp_path) as (clients, ours),
+        phone(clients, BALANCERS[0], "anna", DOMAIN, ours.certificate) as anna,
+        phone(clients, BALANCERS[0], "mallory", DOMAIN) as mallory,
+        socket_in(clients, socket.SOCK_STREAM) as listening,
+    ):
+        listening.bind((CLIENTS[0], 0))
+        listening.listen()
+        port = listening.getsockname()[1]
+        mallory.contact = f"sip:mallory@{CLIENTS[0]}:{port};transport=tls"
+        assert mallory.register().startswith("SIP/2.0 200 ")
+        anna.send("INVITE", f"sip:mallory@{DOMAIN}")
+        assert anna.hear("SIP/2.0 477 ")
+        listening.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listening.accept()
