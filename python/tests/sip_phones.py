@@ -6,20 +6,22 @@ import re
 import socket
 import ssl
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from laxity.servers.addresses import family, literal
-from laxity.servers.control import Media, description, socket_in
+from laxity.servers.control import Media, description, media_of, socket_in
 from laxity.servers.signalling import SIP_PORT, TLS_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-ANSWER_S_MAX = 600.0
+ANSWER_S_MAX = 30.0
 """It is no verdict: what does not come by then is taken for lost."""
 MESSAGE_BYTES_MAX = 65_535
+VOICE_S = 0.5
+"""Until a packet of voice is sent again."""
 
 
 def headers(message: str, name: str) -> list[str]:
@@ -60,12 +62,13 @@ class Phone:
         connection: Connection,
         transport: Literal["tls", "udp"],
         here: tuple[str, int],
+        voice: socket.socket,
     ) -> None:
         self.user, self.domain, self._connection = user, domain, connection
         self._transport, self._here = transport, f"{literal(here[0])}:{here[1]}"
         self.contact = f"sip:{user}@{self._here};transport={transport}"
-        # Voice that goes nowhere.
-        self.description = description(Media(here[0], 9, 0))
+        self.voice = voice
+        self.description = description(Media(here[0], voice.getsockname()[1], 0))
         self._received = ""
         self._requests = 0
 
@@ -142,6 +145,24 @@ class Call:
         assert sent == self._call
         return self._callee.hear(f"{method} ")
 
+    def speak(self) -> None:
+        """Each says something until the other hears it, through whatever is between them."""
+        ways = (
+            (self._caller, self._callee, self.accepted),
+            (self._callee, self._caller, self.invite),
+        )
+        for speaker, hearer, told in ways:
+            to = media_of(told)
+            packet = b"\x80\x00" + self.invite[:170].encode()
+            hearer.voice.settimeout(VOICE_S)
+            until_s = time.monotonic() + ANSWER_S_MAX
+            heard = b""
+            while heard != packet:
+                assert time.monotonic() < until_s, f"{hearer.user} does not hear {speaker.user}"
+                speaker.voice.sendto(packet, (to.address, to.port))
+                with suppress(TimeoutError):
+                    heard = hearer.voice.recv(MESSAGE_BYTES_MAX)
+
     def end(self) -> None:
         """The caller hangs up."""
         self._callee.answer(self._within("BYE"))
@@ -163,22 +184,24 @@ def phone(
 ) -> Iterator[Phone]:
     """A phone: over TLS, which believes only who is the domain by this certificate; or over UDP."""
     kind = socket.SOCK_DGRAM if trusted is None else socket.SOCK_STREAM
-    with socket_in(namespace, kind, family(server)) as plain:
-        plain.settimeout(ANSWER_S_MAX)
+    with ExitStack() as stack:
+        plain = stack.enter_context(socket_in(namespace, kind, family(server)))
+        voice, asking = (
+            stack.enter_context(socket_in(namespace, family=family(server))) for _ in range(2)
+        )
+        asking.connect((server, SIP_PORT))
+        address = asking.getsockname()[0]
+        voice.bind((address, 0))
+        for each in (plain, voice):
+            each.settimeout(ANSWER_S_MAX)
         if trusted is None:
-            with socket_in(namespace, family=family(server)) as asking:
-                asking.connect((server, SIP_PORT))
-                plain.bind((asking.getsockname()[0], 0))
-            here = plain.getsockname()[:2]
-            yield Phone(user, domain, Datagrams(plain, server), "udp", here)
+            plain.bind((address, 0))
+            here = address, plain.getsockname()[1]
+            yield Phone(user, domain, Datagrams(plain, server), "udp", here, voice)
             return
         plain.connect((server, TLS_PORT))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(trusted)
-        with context.wrap_socket(plain, server_hostname=domain) as connection:
-            yield Phone(user, domain, connection, "tls", plain_name(connection))
-
-
-def plain_name(connection: ssl.SSLSocket) -> tuple[str, int]:
-    """An address at which nobody listens, as the Contact of most phones is."""
-    return connection.getsockname()[0], 9
+        connection = stack.enter_context(context.wrap_socket(plain, server_hostname=domain))
+        # The Contact of most phones is an address at which nobody listens.
+        yield Phone(user, domain, connection, "tls", (address, 9), voice)

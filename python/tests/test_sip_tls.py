@@ -20,8 +20,8 @@ from laxity import programs
 from laxity.namespaces.network import CLIENT, Machine, switch
 from laxity.namespaces.process import Place, process
 from laxity.servers import identity, registrar, signalling
-from laxity.servers.addresses import family, literal
-from laxity.servers.control import Media, description, socket_in
+from laxity.servers.addresses import literal
+from laxity.servers.control import socket_in
 from sip_phones import ANSWER_S_MAX, Call, phone
 
 if TYPE_CHECKING:
@@ -127,21 +127,17 @@ def call_with_keys(
     The caller is anna, who uses IPv4, and the callee bela, who uses IPv6.
     """
     with two_stages(files, has_media=True) as (clients, ours), ExitStack() as stack:
-        phones, voices = [], []
-        for user, balancer, here in zip(keys, (BALANCERS[0], BALANCERS_6[1]), CLIENTS, strict=True):
-            voices.append(stack.enter_context(socket_in(clients, family=family(here))))
-            voices[-1].settimeout(ANSWER_S_MAX)
-            voices[-1].bind((here, 0))
+        phones = []
+        for user, balancer in zip(keys, (BALANCERS[0], BALANCERS_6[1]), strict=True):
             made = phone(clients, balancer, user, DOMAIN, ours.certificate)
             phones.append(stack.enter_context(made))
-            plain = description(Media(here, voices[-1].getsockname()[1], 0))
-            secured = plain.replace("RTP/AVP", transport)
+            secured = phones[-1].description.replace("RTP/AVP", transport)
             phones[-1].description = f"{secured}{keys[user]}\r\n"
             assert phones[-1].register().startswith("SIP/2.0 200 ")
         call = Call(*phones)
         assert keys["anna"] in call.invite
         assert keys["bela"] in call.accepted
-        yield clients, call, voices
+        yield clients, call, [each.voice for each in phones]
 
 
 def sends_to(told: str, address: str) -> tuple[str, int]:

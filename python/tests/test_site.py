@@ -421,6 +421,7 @@ def _calls_over_tls(site: Started, trusted: Path) -> Iterator[None]:
         # The media server stands between them at both of its addresses.
         assert "c=IN IP6 2001:db8::41" in calls[0].invite
         assert "c=IN IP4 192.0.2.41" in calls[1].invite
+        calls[0].speak()
         before = connections()
         assert len(before) == len(far)
         kind = (socket.SOCK_RAW, socket.AF_INET6, socket.IPPROTO_ICMPV6)
@@ -428,6 +429,7 @@ def _calls_over_tls(site: Started, trusted: Path) -> Iterator[None]:
         yield
         assert far[1] in announced(hearing)
         for call in [*calls, Call(one, other)]:
+            call.speak()
             call.end()
         for each in phones.values():
             assert each.register().startswith("SIP/2.0 200 ")
