@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-ANSWER_S_MAX = 30.0
+ANSWER_S_MAX = 600.0
 """It is no verdict: what does not come by then is taken for lost."""
 MESSAGE_BYTES_MAX = 65_535
 VOICE_S = 0.5
