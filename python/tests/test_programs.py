@@ -87,7 +87,7 @@ def test_outside_of_a_checkout_nothing_is_built(
 
 DESCRIPTION = """\
 #!/bin/sh
-echo '{"xen_domains": [], "domain": null, "hosts": [], "balancers": [], "vms": [],
+echo '{"xen_domains": [], "domain": null, "tls": null, "hosts": [], "balancers": [], "vms": [],
 "keys": "/k", "appliances": "/a"}'
 """
 
