@@ -1103,6 +1103,22 @@ MUTATIONS = [
         by="late",
     ),
     Mutation(
+        "credit-late-tick-extends-turn",
+        "credit.c",
+        " || cpu->until_ns < now)",
+        ")",
+        "a tick behind the end of a turn gives no other one",
+        by="late",
+    ),
+    Mutation(
+        "s-late-tick-extends-turn",
+        "scheduler_s.c",
+        " || cpu->until_ns < now)",
+        ")",
+        "a tick behind the end of a turn gives no other one",
+        by="late",
+    ),
+    Mutation(
         "s-late-tick-skips-accounting",
         "scheduler_s.c",
         "    if (!was_armed && s_instance_of(instance)->account_armed)",
