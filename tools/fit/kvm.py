@@ -117,13 +117,15 @@ def main() -> None:
         for name, host in drawn(SHARES, SLICES_SEEDS, SLICES_PERCENT).items()
     }
     timed = drawn(TIMERS, TIMERS_SEEDS, TIMERS_PERCENT)
-    periods: list[list[float]] = []
-    for name, hosts in (("shares", shares), ("slices", sliced), ("timers", timed)):
-        runs = booted(hosts, OUTPUT / name)
-        for each, host in hosts.items():
-            periods += busy_periods(host, runs[each])
-        if hosts is sliced:
-            slices.print_latency(hosts, runs)
+    kinds = {"shares": shares, "slices": sliced, "timers": timed}
+    runs = {kind: booted(hosts, OUTPUT / kind) for kind, hosts in kinds.items()}
+    periods = [
+        period
+        for kind, hosts in kinds.items()
+        for name, host in hosts.items()
+        for period in busy_periods(host, runs[kind][name])
+    ]
+    slices.print_latency(sliced, runs["slices"])
     print(f"{len(periods)} busy periods")
     for name, cost_ns in zip(COSTS, guests.fitted_ns(periods), strict=True):
         print(f"{name} {cost_ns:.0f}")
@@ -132,7 +134,7 @@ def main() -> None:
         return [*known.settled(host), f"host.timer-latency={latency_ns} ns"]
 
     values = range(0, LATENCY_NS_MAX + 1, LATENCY_STEP_NS)
-    agreement.print_best(timed, runs, values, timers, OUTPUT / "sim.laxtrace")
+    agreement.print_best(timed, runs["timers"], values, timers, OUTPUT / "sim.laxtrace")
 
 
 if __name__ == "__main__":

@@ -84,9 +84,7 @@ impl Reading<'_> {
             balancers.collect(),
         )
     }
-}
 
-impl Reading<'_> {
     /// Checks that a balancer can pass a request on in the family of addresses in which it came.
     fn families(&self, balancers: &[(&BalancerTable, Span)], vms: &[(&VmTable, Span)]) {
         let servers = vms
