@@ -35,12 +35,15 @@ static int64_t server_key(const struct server_vcpu *vcpu);
 /* The VCPU blocked, or was put to sleep: changes its budget and its place in its queue. */
 static void server_blocked(struct laxity_instance *instance, struct server_cpu *cpu,
                            struct server_vcpu *vcpu);
-/* A blocked VCPU wakes: is called before its budget is checked. */
+/* A blocked VCPU wakes: gives it what came due while it rested, before its budget is checked. */
 static void server_unblocked(struct laxity_instance *instance, struct server_cpu *cpu,
                              struct server_vcpu *vcpu, int64_t now);
 /* A run on budget ends, in which the VCPU used vcpu->run_used_ns since vcpu->run_start_ns. */
 static void server_stopped(struct laxity_instance *instance, struct server_cpu *cpu,
                            struct server_vcpu *vcpu);
+/* Whether a VCPU that blocks rests: time changes nothing of its budget that matters before it wakes.
+ */
+static bool server_rests(const struct laxity_instance *instance, const struct server_vcpu *vcpu);
 /* The VCPU's replenishment is due: sets left_ns and the next due time. */
 static void server_replenish(struct laxity_instance *instance, struct server_cpu *cpu,
                              struct server_vcpu *vcpu, int64_t now);
@@ -98,21 +101,37 @@ static enum laxity_error server_set_domain(struct laxity_instance *instance,
     return server_add_domain(instance, domain, parameters);
 }
 
-/* A node of the queue of replenishments (RepQ) is due at another time; LAXITY_NEVER: it is in RepQ
- * no more. `is_queued` is whether the node is in it. */
-static inline void server_queue_due(struct heap *queue, struct heap_node *due, bool *is_queued,
-                                    int64_t due_ns)
+/* The next replenishment of a VCPU. It is in the queue of replenishments (RepQ), and a timer serves
+ * it, unless the VCPU rests: then all that has come due is served when it wakes. */
+struct server_due {
+    struct heap_node node; /* in RepQ; key: at_ns */
+    int64_t at_ns;         /* LAXITY_NEVER: none is due */
+    bool is_queued;
+    bool rests;
+};
+
+/* Puts it where it belongs, after it was changed. */
+static inline void server_queue_due(struct heap *queue, struct server_due *due)
 {
-    if (*is_queued && due->key == due_ns)
+    bool belongs = !due->rests && due->at_ns != LAXITY_NEVER;
+
+    if (due->is_queued && belongs && due->node.key == due->at_ns)
         return;
-    due->key = due_ns;
-    if (*is_queued && due_ns == LAXITY_NEVER)
-        heap_remove(queue, due);
-    else if (*is_queued)
-        heap_update(queue, due);
-    else if (due_ns != LAXITY_NEVER)
-        heap_insert(queue, due);
-    *is_queued = due_ns != LAXITY_NEVER;
+    due->node.key = due->at_ns;
+    if (due->is_queued && !belongs)
+        heap_remove(queue, &due->node);
+    else if (due->is_queued)
+        heap_update(queue, &due->node);
+    else if (belongs)
+        heap_insert(queue, &due->node);
+    due->is_queued = belongs;
+}
+
+/* The last time before now at which replenishments were served, had any been due. */
+static inline int64_t server_served_before(const struct laxity_instance *instance, int64_t now)
+{
+    int64_t quantum_ns = instance->settings.quantum_ns;
+    return quantum_ns ? server_on_quantum(instance, now) - quantum_ns : now - 1;
 }
 
 /* The first time that is not before due_ns and whole periods from phase_ns. */

@@ -3,11 +3,11 @@
  * Deferrable, periodic and polling servers: fixed-priority servers whose budget is set to full once
  * a period (RT-Xen, EMSOFT 2011, sections 4.1 and 4.2; docs/explanation/policies.md has the rules).
  *
- * The three differ in the budget of a VCPU that has nothing to do. Under deferrable
- * it is kept until the end of the period. Under periodic it runs down, as if an idle task ran at
- * the VCPU's priority: the VCPU goes over to the RdyQ, in the place that it has. Under polling it
- * is dropped. They are one file because they can be switched into one another while VCPUs run. The
- * one in force is instance->policy.
+ * The three differ in the budget of a VCPU that has nothing to do. Under deferrable it is kept until
+ * the end of the period, so that the VCPU needs no timer until it wakes. Under periodic it runs
+ * down, as if an idle task ran at the VCPU's priority: the VCPU goes over to the RdyQ, in the place
+ * that it has. Under polling it is dropped. They are one file because they can be switched into one
+ * another while VCPUs run. The one in force is instance->policy.
  *
  * Queues, use of budget, and locking: server.h.
  */
@@ -41,10 +41,13 @@ static void server_blocked(struct laxity_instance *instance, struct server_cpu *
 static void server_unblocked(struct laxity_instance *instance, struct server_cpu *cpu,
                              struct server_vcpu *vcpu, int64_t now)
 {
-    (void)instance;
-    (void)cpu;
+    server_catch_up(instance, cpu, vcpu, now);
+}
+
+static bool server_rests(const struct laxity_instance *instance, const struct server_vcpu *vcpu)
+{
     (void)vcpu;
-    (void)now;
+    return laxity_policy_of(instance) == &laxity_deferrable;
 }
 
 static void server_stopped(struct laxity_instance *instance, struct server_cpu *cpu,
@@ -59,7 +62,7 @@ static void server_replenish(struct laxity_instance *instance, struct server_cpu
                              struct server_vcpu *vcpu, int64_t now)
 {
     const struct laxity_parameters *parameters = &vcpu->vcpu.parameters;
-    int64_t due_ns = vcpu->due.key + parameters->period_ns;
+    int64_t due_ns = vcpu->due.at_ns + parameters->period_ns;
 
     if (due_ns <= now)
         due_ns += ((now - due_ns) / parameters->period_ns + 1) * parameters->period_ns;
@@ -110,12 +113,13 @@ static enum laxity_error fixed_period_set_vcpu(struct laxity_instance *instance,
     if (error)
         return error;
     server_use(instance, cpu, now);
+    server_catch_up(instance, cpu, vcpu, now);
     base->parameters = *parameters;
     if (vcpu->left_ns > parameters->budget_ns) {
         vcpu->left_ns = parameters->budget_ns;
         server_trace(instance, vcpu, LAXITY_EVENT_BUDGET, vcpu->left_ns);
     }
-    due_ns = vcpu->due.key - before.period_ns + parameters->period_ns;
+    due_ns = vcpu->due.at_ns - before.period_ns + parameters->period_ns;
     server_set_due(cpu, vcpu, due_ns > now ? due_ns : now);
     if (parameters->priority != before.priority)
         server_requeue(cpu, vcpu);
@@ -131,7 +135,8 @@ static void fixed_period_set_phase(struct laxity_instance *instance, struct laxi
     struct server_cpu *cpu = server_cpu_under(instance, base);
 
     server_use(instance, cpu, now);
-    server_set_due(cpu, vcpu, server_in_phase(vcpu->due.key, phase_ns, base->parameters.period_ns));
+    server_set_due(cpu, vcpu,
+                   server_in_phase(vcpu->due.at_ns, phase_ns, base->parameters.period_ns));
     server_review(instance, cpu, now);
 }
 
@@ -145,6 +150,8 @@ static void fixed_period_become_on(struct laxity_instance *instance, struct serv
         struct server_vcpu *vcpu = server_member(node);
         if (server_is_active(cpu, vcpu))
             continue; /* what it keeps or loses is decided when it blocks */
+        server_catch_up(instance, cpu, vcpu, now);
+        server_set_rest(cpu, vcpu, server_rests(instance, vcpu));
         server_dequeue(cpu, vcpu);
         if (laxity_policy_of(instance) == &laxity_polling)
             fixed_period_drop(instance, vcpu);

@@ -30,8 +30,7 @@ struct server_vcpu {
         struct laxity_vcpu vcpu;
         struct global_vcpu global; /* its key: the policy's; its order: since when eligible */
     };
-    struct heap_node due; /* in RepQ; key: when the next replenishment is due */
-    bool has_due;
+    struct server_due due;
     struct list extra; /* in the instance's `extra_queue`, also while it runs on extra time */
     struct server_core *burns_on; /* whose `burning` it is; NULL: its budget does not run down */
     uint32_t left_cpu;            /* the CPU that descheduled it last */
@@ -216,13 +215,40 @@ static inline void server_requeue(struct server_cpu *all, struct server_vcpu *vc
 
 static inline void server_set_due(struct server_cpu *all, struct server_vcpu *vcpu, int64_t due_ns)
 {
-    server_queue_due(&all->replenishment_queue, &vcpu->due, &vcpu->has_due, due_ns);
+    vcpu->due.at_ns = due_ns;
+    server_queue_due(&all->replenishment_queue, &vcpu->due);
+}
+
+static inline void server_set_rest(struct server_cpu *all, struct server_vcpu *vcpu, bool rests)
+{
+    vcpu->due.rests = rests;
+    server_queue_due(&all->replenishment_queue, &vcpu->due);
+}
+
+/* The VCPU gets what came due while it rested. */
+static inline void server_catch_up(struct laxity_instance *instance, struct server_cpu *all,
+                                   struct server_vcpu *vcpu, int64_t now)
+{
+    int64_t served_ns = server_served_before(instance, now);
+
+    if (vcpu->due.rests && vcpu->due.at_ns <= served_ns)
+        server_replenish(instance, all, vcpu, served_ns);
+}
+
+/* The VCPU has nothing more to do: it is descheduled, or was put to sleep while it did not run. */
+static inline void server_block(struct laxity_instance *instance, struct server_cpu *all,
+                                struct server_vcpu *vcpu)
+{
+    server_blocked(instance, all, vcpu);
+    if (server_rests(instance, vcpu))
+        server_set_rest(all, vcpu, true);
 }
 
 static inline void server_join(struct server_cpu *all, struct server_vcpu *vcpu)
 {
     list_append(&all->global.members, &vcpu->global.member);
-    vcpu->due.order = all->global.next_order++;
+    vcpu->due.node.order = all->global.next_order++;
+    vcpu->due.at_ns = LAXITY_NEVER;
 }
 
 static inline struct list *server_members(struct server_cpu *all)
@@ -595,10 +621,12 @@ static inline void server_replenish_first(struct laxity_instance *instance, stru
                                           int64_t now)
 {
     struct server_vcpu *vcpu =
-        laxity_container(all->replenishment_queue.first, struct server_vcpu, due);
+        laxity_container(all->replenishment_queue.first, struct server_vcpu, due.node);
 
     server_replenish(instance, all, vcpu, now);
-    if (vcpu->left_ns > 0 && server_is_active(all, vcpu) && !server_is_queued(vcpu))
+    if (!server_is_active(all, vcpu))
+        server_set_rest(all, vcpu, server_rests(instance, vcpu));
+    else if (vcpu->left_ns > 0 && !server_is_queued(vcpu))
         server_enqueue_eligible(all, vcpu);
 }
 
@@ -626,6 +654,7 @@ static void server_wake(struct laxity_instance *instance, struct laxity_vcpu *ba
         if (vcpu->global.cpu)
             global_migrate(instance, base, vcpu->global.cpu->cpu.number);
         server_unblocked(instance, all, vcpu, now);
+        server_set_rest(all, vcpu, false);
     }
     if (!server_is_queued(vcpu) && vcpu->left_ns > 0)
         server_enqueue_eligible(all, vcpu);
@@ -645,7 +674,7 @@ static void server_sleep(struct laxity_instance *instance, struct laxity_vcpu *b
     if (global_is_current(instance, &vcpu->global))
         laxity_kick(instance, base->cpu);
     else
-        server_blocked(instance, all, vcpu);
+        server_block(instance, all, vcpu);
     server_review(instance, all, now);
 }
 
@@ -695,7 +724,7 @@ static struct laxity_decision server_schedule(struct laxity_instance *instance,
     }
     if (current && !current->vcpu.runnable) {
         server_leave_extra(current);
-        server_blocked(instance, all, current);
+        server_block(instance, all, current);
         base->current = NULL;
     } else if (current && !server_is_queued(current)) {
         server_join_extra(all, current);
@@ -782,7 +811,7 @@ static void server_dump(struct laxity_instance *instance, struct laxity_cpu *bas
         struct server_vcpu *vcpu = server_member(node);
         if (vcpu->vcpu.cpu == base->number)
             dump->line(dump, &vcpu->vcpu, server_state(all, vcpu), vcpu->left_ns,
-                       vcpu->has_due ? vcpu->due.key : LAXITY_NEVER);
+                       vcpu->due.is_queued ? vcpu->due.at_ns : LAXITY_NEVER);
     }
 }
 

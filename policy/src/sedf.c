@@ -23,7 +23,7 @@
 
 static int64_t server_key(const struct server_vcpu *vcpu)
 {
-    return vcpu->due.key;
+    return vcpu->due.at_ns;
 }
 
 static void server_blocked(struct laxity_instance *instance, struct server_cpu *cpu,
@@ -31,6 +31,13 @@ static void server_blocked(struct laxity_instance *instance, struct server_cpu *
 {
     (void)instance;
     server_dequeue(cpu, vcpu);
+}
+
+static bool server_rests(const struct laxity_instance *instance, const struct server_vcpu *vcpu)
+{
+    (void)instance;
+    (void)vcpu;
+    return true;
 }
 
 static void server_stopped(struct laxity_instance *instance, struct server_cpu *cpu,
@@ -62,7 +69,7 @@ static void server_replenish(struct laxity_instance *instance, struct server_cpu
                              struct server_vcpu *vcpu, int64_t now)
 {
     const struct laxity_parameters *parameters = &vcpu->vcpu.parameters;
-    int64_t deadline_ns = vcpu->due.key + parameters->period_ns;
+    int64_t deadline_ns = vcpu->due.at_ns + parameters->period_ns;
 
     if (deadline_ns <= now)
         deadline_ns += ((now - deadline_ns) / parameters->period_ns + 1) * parameters->period_ns;
@@ -101,7 +108,7 @@ static void server_unblocked(struct laxity_instance *instance, struct server_cpu
                              struct server_vcpu *vcpu, int64_t now)
 {
     const struct laxity_parameters *parameters = &vcpu->vcpu.parameters;
-    int64_t rest_ns = vcpu->due.key - now;
+    int64_t rest_ns = vcpu->due.at_ns - now;
 
     if (rest_ns > 0 &&
         sedf_is_less(vcpu->left_ns, parameters->period_ns, rest_ns, parameters->budget_ns))
@@ -143,7 +150,7 @@ static enum laxity_error sedf_set_vcpu(struct laxity_instance *instance, struct 
         vcpu->left_ns = parameters->budget_ns;
         server_trace(instance, vcpu, LAXITY_EVENT_BUDGET, vcpu->left_ns);
     }
-    deadline_ns = vcpu->due.key - before_ns + parameters->period_ns;
+    deadline_ns = vcpu->due.at_ns - before_ns + parameters->period_ns;
     sedf_set_deadline(cpu, vcpu, deadline_ns > now ? deadline_ns : now);
     server_set_extratime(instance, cpu, vcpu);
     server_review(instance, cpu, now);
@@ -158,7 +165,7 @@ static void sedf_set_phase(struct laxity_instance *instance, struct laxity_vcpu 
 
     server_use(instance, cpu, now);
     sedf_set_deadline(cpu, vcpu,
-                      server_in_phase(vcpu->due.key, phase_ns, base->parameters.period_ns));
+                      server_in_phase(vcpu->due.at_ns, phase_ns, base->parameters.period_ns));
     server_review(instance, cpu, now);
 }
 

@@ -6,7 +6,7 @@
  *   RunQ   VCPUs that are runnable and have budget, first the one that should run. The running VCPU
  *          stays in it until a decision deschedules it: the choice is the VCPU at the top.
  *   RdyQ   blocked VCPUs whose budget runs down as if an idle task ran (periodic server only).
- *   RepQ   VCPUs with a pending replenishment, by the time of their next one.
+ *   RepQ   VCPUs with a pending replenishment that do not rest, by the time of their next one.
  *   extra  VCPUs that are runnable without budget and may run on idle time, in turns.
  *   urgent VCPUs that are runnable, by the deadlines that their guests tell (lending only).
  * RT-Xen (section 4.2) keeps VCPUs without budget in its RunQ and RdyQ too and skips them on the
@@ -56,8 +56,7 @@ struct server_vcpu {
     struct laxity_vcpu vcpu;
     struct heap *queue;     /* which of RunQ and RdyQ holds `place`; NULL: neither */
     struct heap_node place; /* key: the policy's; order: since when eligible */
-    struct heap_node due;   /* in RepQ; key: when the next replenishment is due */
-    bool has_due;
+    struct server_due due;
     struct list extra;
     struct list member;   /* of the CPU's `members` */
     int64_t left_ns;      /* budget left; below 0 when an embedder was late */
@@ -218,7 +217,8 @@ static inline void server_move(struct server_cpu *cpu, struct server_vcpu *vcpu,
 static inline void server_join(struct server_cpu *cpu, struct server_vcpu *vcpu)
 {
     list_append(&cpu->members, &vcpu->member);
-    vcpu->due.order = cpu->next_order++;
+    vcpu->due.node.order = cpu->next_order++;
+    vcpu->due.at_ns = LAXITY_NEVER;
 }
 
 /* The VCPUs that were added, and the VCPU of a node of that list. */
@@ -275,7 +275,7 @@ static inline void server_set_urgent(const struct laxity_instance *instance, str
     if (!SERVER_LENDS(instance) || !vcpu->vcpu.runnable)
         return;
     vcpu->urgent.key = server_urgency(vcpu);
-    vcpu->urgent.order = vcpu->due.order;
+    vcpu->urgent.order = vcpu->due.node.order;
     if (vcpu->is_urgent)
         heap_update(&cpu->urgent_queue, &vcpu->urgent);
     else
@@ -294,7 +294,34 @@ static inline void server_leave_urgent(struct server_cpu *cpu, struct server_vcp
 /* Sets when the VCPU's next replenishment is due; LAXITY_NEVER: none is. */
 static inline void server_set_due(struct server_cpu *cpu, struct server_vcpu *vcpu, int64_t due_ns)
 {
-    server_queue_due(&cpu->replenishment_queue, &vcpu->due, &vcpu->has_due, due_ns);
+    vcpu->due.at_ns = due_ns;
+    server_queue_due(&cpu->replenishment_queue, &vcpu->due);
+}
+
+static inline void server_set_rest(struct server_cpu *cpu, struct server_vcpu *vcpu, bool rests)
+{
+    vcpu->due.rests = rests;
+    server_queue_due(&cpu->replenishment_queue, &vcpu->due);
+}
+
+/* The VCPU gets what came due while it rested. */
+static inline void server_catch_up(struct laxity_instance *instance, struct server_cpu *cpu,
+                                   struct server_vcpu *vcpu, int64_t now)
+{
+    int64_t served_ns = server_served_before(instance, now);
+
+    if (vcpu->due.rests && vcpu->due.at_ns <= served_ns)
+        server_replenish(instance, cpu, vcpu, served_ns);
+}
+
+/* The VCPU has nothing more to do: it is descheduled, or was put to sleep while it did not run, or
+ * its server has served its lead. */
+static inline void server_block(struct laxity_instance *instance, struct server_cpu *cpu,
+                                struct server_vcpu *vcpu)
+{
+    server_blocked(instance, cpu, vcpu);
+    if (server_rests(instance, vcpu))
+        server_set_rest(cpu, vcpu, true);
 }
 
 /* From now on this VCPU's budget runs down; NULL: no budget does. */
@@ -477,7 +504,7 @@ static inline void server_use(struct laxity_instance *instance, struct server_cp
     } else if (SERVER_LENDS(instance)) {
         bool has_work = vcpu->lead_count || vcpu->is_urgent || vcpu == server_running(cpu);
         if (!has_work)
-            server_dequeue(cpu, vcpu);
+            server_block(instance, cpu, vcpu);
         if (!has_work || used_ns < passed_ns) /* it waits for an embedder that is late */
             server_burn(instance, cpu, NULL, now);
     }
@@ -678,7 +705,7 @@ static void server_move_vcpu(struct laxity_instance *instance, struct laxity_vcp
     server_use(instance, to, now);
     if (from->burning == vcpu)
         server_burn(instance, from, NULL, now);
-    due_ns = vcpu->has_due ? vcpu->due.key : LAXITY_NEVER;
+    due_ns = vcpu->due.at_ns;
     /* It is asleep: its budget runs down (RdyQ), or its server has more to serve (RunQ). */
     runs_down = !vcpu->queue                      ? NULL
                 : vcpu->queue == &from->run_queue ? &to->run_queue
@@ -689,7 +716,7 @@ static void server_move_vcpu(struct laxity_instance *instance, struct laxity_vcp
 
     base->cpu = number;
     list_append(&to->members, &vcpu->member);
-    vcpu->due.order = to->next_order++; /* places are counted on each CPU */
+    vcpu->due.node.order = to->next_order++; /* places are counted on each CPU */
     server_set_due(to, vcpu, due_ns);
     if (runs_down)
         server_enqueue(to, runs_down, vcpu);
@@ -703,10 +730,12 @@ static inline void server_replenish_first(struct laxity_instance *instance, stru
                                           int64_t now)
 {
     struct server_vcpu *vcpu =
-        laxity_container(cpu->replenishment_queue.first, struct server_vcpu, due);
+        laxity_container(cpu->replenishment_queue.first, struct server_vcpu, due.node);
 
     server_replenish(instance, cpu, vcpu, now);
-    if (vcpu->left_ns > 0 && server_is_active(cpu, vcpu) && !vcpu->queue) {
+    if (!server_is_active(cpu, vcpu)) {
+        server_set_rest(cpu, vcpu, server_rests(instance, vcpu));
+    } else if (vcpu->left_ns > 0 && !vcpu->queue) {
         server_leave_extra(vcpu);
         server_enqueue(cpu, &cpu->run_queue, vcpu);
     }
@@ -733,6 +762,7 @@ static void server_wake(struct laxity_instance *instance, struct laxity_vcpu *ba
     /* A VCPU that was put to sleep and has not been descheduled since never blocked. */
     if (base != cpu->cpu.current)
         server_unblocked(instance, cpu, vcpu, now);
+    server_set_rest(cpu, vcpu, false);
     if (vcpu->queue == &cpu->ready_queue) {
         server_dequeue(cpu, vcpu);
         server_enqueue_in_place(&cpu->run_queue, vcpu);
@@ -773,7 +803,7 @@ static void server_sleep(struct laxity_instance *instance, struct laxity_vcpu *b
     if (base == cpu->cpu.current)
         laxity_kick(instance, cpu->cpu.number);
     else
-        server_blocked(instance, cpu, vcpu);
+        server_block(instance, cpu, vcpu);
     server_review(instance, cpu, now);
 }
 
@@ -794,7 +824,7 @@ static struct laxity_decision server_schedule(struct laxity_instance *instance,
 
     server_use(instance, cpu, now);
     /* The end of a budget can make a replenishment due. The timer serves all others. */
-    if (current && cpu->replenishment_queue.first == &current->due &&
+    if (current && cpu->replenishment_queue.first == &current->due.node &&
         server_replenishment_at(instance, cpu) <= now)
         server_replenish_first(instance, cpu, now);
     choice = server_choose(instance, cpu);
@@ -810,7 +840,7 @@ static struct laxity_decision server_schedule(struct laxity_instance *instance,
     if (current && !current->vcpu.runnable) {
         server_leave_extra(current);
         server_leave_urgent(cpu, current);
-        server_blocked(instance, cpu, current);
+        server_block(instance, cpu, current);
     } else if (current && !current->queue) {
         server_join_extra(instance, cpu, current);
     } else if (current && instance->settings.quantum_ns) {
@@ -878,7 +908,7 @@ static void server_dump(struct laxity_instance *instance, struct laxity_cpu *bas
     for (struct list *node = cpu->members.next; node != &cpu->members; node = node->next) {
         struct server_vcpu *vcpu = laxity_container(node, struct server_vcpu, member);
         dump->line(dump, &vcpu->vcpu, server_state(cpu, vcpu), vcpu->left_ns,
-                   vcpu->has_due ? vcpu->due.key : LAXITY_NEVER);
+                   vcpu->due.is_queued ? vcpu->due.at_ns : LAXITY_NEVER);
     }
 }
 

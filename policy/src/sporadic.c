@@ -56,6 +56,12 @@ static void server_blocked(struct laxity_instance *instance, struct server_cpu *
         server_dequeue(cpu, vcpu); /* its server has nothing more to serve */
 }
 
+static bool server_rests(const struct laxity_instance *instance, const struct server_vcpu *vcpu)
+{
+    (void)instance;
+    return !server_has_lead(vcpu);
+}
+
 /* The pending replenishment at a place in the order of time. */
 static struct server_replenishment *sporadic_pending(struct server_vcpu *vcpu, uint32_t place)
 {
@@ -86,10 +92,7 @@ static int64_t sporadic_worth_ns(const struct server_vcpu *vcpu)
 static void server_unblocked(struct laxity_instance *instance, struct server_cpu *cpu,
                              struct server_vcpu *vcpu, int64_t now)
 {
-    (void)instance;
-    (void)cpu;
-    (void)vcpu;
-    (void)now;
+    server_catch_up(instance, cpu, vcpu, now);
 }
 
 /* Merges a replenishment with the one that follows it. */

@@ -43,6 +43,12 @@ static void server_stopped(struct laxity_instance *instance, struct server_cpu *
     (void)instance, (void)cpu, (void)vcpu;
 }
 
+static bool server_rests(const struct laxity_instance *instance, const struct server_vcpu *vcpu)
+{
+    (void)instance, (void)vcpu;
+    return false;
+}
+
 static void server_replenish(struct laxity_instance *instance, struct server_cpu *cpu,
                              struct server_vcpu *vcpu, int64_t now)
 {
@@ -432,7 +438,7 @@ static int64_t lead_of(const struct server_vcpu *vcpu)
 struct luggage {
     int64_t left_ns, due_ns, lead_ns;
     uint32_t pending_count;
-    bool has_due, queued;
+    bool queued;
 };
 
 /* Up to now. */
@@ -449,9 +455,8 @@ static struct luggage luggage_of(const struct storm *storm, const struct server_
     return (struct luggage){
         .left_ns = vcpu->left_ns - used_ns,
         .lead_ns = lead_ns - (lends ? used_ns : 0),
-        .due_ns = vcpu->has_due ? vcpu->due.key : LAXITY_NEVER,
+        .due_ns = vcpu->due.at_ns,
         .pending_count = vcpu->pending_count,
-        .has_due = vcpu->has_due,
         .queued = vcpu->queue && vcpu->left_ns > used_ns && (!lends || lead_ns > used_ns),
     };
 }
@@ -476,8 +481,7 @@ static void move_vcpu(struct storm *storm, struct laxity_vcpu *vcpu, uint32_t to
         after = luggage_of(storm, server_vcpu_of(vcpu));
         check(before.left_ns == after.left_ns, "a move changes what is left");
         check(before.lead_ns == after.lead_ns, "a move changes a lead");
-        check(run_ends || (before.due_ns == after.due_ns && before.has_due == after.has_due),
-              "a move changes when budget comes");
+        check(run_ends || before.due_ns == after.due_ns, "a move changes when budget comes");
         check(run_ends || before.pending_count == after.pending_count,
               "a move changes what is to come");
         check(before.queued == after.queued, "a move changes whose budget runs down");
@@ -670,6 +674,12 @@ static bool is_sporadic(const struct storm *storm)
     return policy_of(storm) == &laxity_sporadic || policy_of(storm) == &laxity_lending;
 }
 
+/* Whether a blocked VCPU's budget changes with time. */
+static bool can_lose_budget(const struct storm *storm)
+{
+    return policy_of(storm) == &laxity_periodic || policy_of(storm) == &laxity_polling;
+}
+
 static void check_server_vcpu(const struct storm *storm, const struct server_vcpu *vcpu)
 {
     const struct laxity_vcpu *base = &vcpu->vcpu;
@@ -690,8 +700,12 @@ static void check_server_vcpu(const struct storm *storm, const struct server_vcp
     check(vcpu->is_urgent == (base->runnable && policy_of(storm) == &laxity_lending),
           "a VCPU that is not urgent, or asleep");
     check(vcpu->pending_count <= SERVER_REPLENISHMENTS_MAX, "too many replenishments");
-    check(vcpu->has_due == (!is_sporadic(storm) || vcpu->pending_count),
+    check((vcpu->due.at_ns != LAXITY_NEVER) == (!is_sporadic(storm) || vcpu->pending_count),
           "a budget that never comes");
+    check(!vcpu->due.rests || !active, "a VCPU that works, and rests");
+    check(!vcpu->due.rests || !can_lose_budget(storm), "a budget that runs down without a timer");
+    check(vcpu->due.is_queued == (vcpu->due.at_ns != LAXITY_NEVER && !vcpu->due.rests),
+          "a replenishment that is in RepQ for nothing, or is missing there");
     if (vcpu->left_ns > 0 && (active || waits))
         check(vcpu->queue == (active ? &cpu->run_queue : &cpu->ready_queue), "a lost budget");
     else
@@ -714,7 +728,7 @@ static void check_server_vcpu(const struct storm *storm, const struct server_vcp
     if (idle && base->runnable && !storm->kicked[base->cpu] && vcpu->queue &&
         storm->timer_ns[base->cpu] > storm->now)
         check(cpu->ready_queue.count > 0, "a lost wake-up");
-    if (vcpu->has_due && !storm->kicked[base->cpu])
+    if (vcpu->due.is_queued && !storm->kicked[base->cpu])
         check(storm->timer_ns[base->cpu] < LAXITY_NEVER, "a replenishment that nothing brings");
 }
 

@@ -87,8 +87,8 @@ MUTATIONS = [
     Mutation(
         "replenish-early",
         "fixed_period.c",
-        "    int64_t due_ns = vcpu->due.key + parameters->period_ns;\n\n    if (due_ns <= now)",
-        "    int64_t due_ns = vcpu->due.key + parameters->period_ns - 1;\n\n    if (due_ns <= now)",
+        "    int64_t due_ns = vcpu->due.at_ns + parameters->period_ns;\n\n    if (due_ns <= now)",
+        "    int64_t due_ns = vcpu->due.at_ns + parameters->period_ns - 1;\n\n    if (due_ns <= now)",
         "a budget comes once a period, not sooner",
         quick=True,
         by="storm",
@@ -846,6 +846,68 @@ MUTATIONS = [
         by="storm",
     ),
     Mutation(
+        "rest-forgotten",
+        "sporadic.c",
+        "    server_catch_up(instance, cpu, vcpu, now);\n",
+        "    (void)instance, (void)cpu, (void)vcpu, (void)now;\n",
+        "a VCPU that wakes has what came due while it rested",
+        by="storm",
+    ),
+    Mutation(
+        "rest-forgotten-globally",
+        "global_server.h",
+        "        server_unblocked(instance, all, vcpu, now);\n"
+        "        server_set_rest(all, vcpu, false);\n",
+        "        server_unblocked(instance, all, vcpu, now);\n",
+        "a VCPU that works has a timer for what it will get",
+    ),
+    Mutation(
+        "rest-served-at-once",
+        "budget.h",
+        "server_on_quantum(instance, now) - quantum_ns : now - 1;",
+        "server_on_quantum(instance, now) - quantum_ns : now;",
+        "what is due at the instant of a wake comes after it",
+    ),
+    Mutation(
+        "rest-outruns-the-quantum",
+        "budget.h",
+        "quantum_ns ? server_on_quantum(instance, now) - quantum_ns : now - 1;",
+        "now - 1;",
+        "what comes due within a quantum comes at its end, rest or not",
+    ),
+    Mutation(
+        "rest-while-polling",
+        "fixed_period.c",
+        "    return laxity_policy_of(instance) == &laxity_deferrable;\n",
+        "    return laxity_policy_of(instance) != &laxity_periodic;\n",
+        "a blocked polling server has no budget, whatever came due",
+        by="storm",
+    ),
+    Mutation(
+        "rest-of-a-server-with-a-lead",
+        "sporadic.c",
+        "    return !server_has_lead(vcpu);\n",
+        "    (void)vcpu;\n    return true;\n",
+        "a server that has a lead to serve gets its budget in time",
+        by="storm",
+    ),
+    Mutation(
+        "rest-in-the-queue",
+        "server.h",
+        "    if (server_rests(instance, vcpu))\n        server_set_rest(cpu, vcpu, true);\n",
+        "    (void)server_rests;\n",
+        "no timer fires for a VCPU that rests",
+        by="storm",
+    ),
+    Mutation(
+        "rest-forgotten-by-a-change",
+        "fixed_period.c",
+        "    server_catch_up(instance, cpu, vcpu, now);\n    base->parameters = *parameters;\n",
+        "    base->parameters = *parameters;\n",
+        "a change of a VCPU that rests leaves its periods where they are",
+        by="storm",
+    ),
+    Mutation(
         "sedf-wake-is-free",
         "sedf.c",
         "    if (rest_ns > 0 &&\n",
@@ -856,7 +918,7 @@ MUTATIONS = [
         "sedf-late-wake",
         "sedf.c",
         "    sedf_begin_period(instance, cpu, vcpu, now + parameters->period_ns);\n",
-        "    sedf_begin_period(instance, cpu, vcpu, vcpu->due.key + parameters->period_ns);\n",
+        "    sedf_begin_period(instance, cpu, vcpu, vcpu->due.at_ns + parameters->period_ns);\n",
         "the period that a wake begins is counted from the wake",
     ),
     Mutation(
@@ -924,8 +986,8 @@ MUTATIONS = [
     Mutation(
         "paused-unseen",
         "server.h",
-        "        server_blocked(instance, cpu, vcpu);\n    server_review(instance, cpu, now);",
-        "        server_blocked(instance, cpu, vcpu);\n"
+        "        server_block(instance, cpu, vcpu);\n    server_review(instance, cpu, now);",
+        "        server_block(instance, cpu, vcpu);\n"
         "    if (base != cpu->cpu.current)\n        server_review(instance, cpu, now);",
         "a VCPU that is paused is charged until it is taken off",
     ),
@@ -983,7 +1045,7 @@ MUTATIONS = [
     Mutation(
         "move-keeps-order",
         "server.h",
-        "    vcpu->due.order = to->next_order++; /* places are counted on each CPU */\n",
+        "    vcpu->due.node.order = to->next_order++; /* places are counted on each CPU */\n",
         "",
         "what is due at one instant is served in the order in which the VCPUs came",
     ),

@@ -63,6 +63,8 @@ pub struct Vcpu {
     pub left_ns: i64,
     /// When the next replenishment is due; of a sporadic server, that of the first pending one.
     due_ns: i64,
+    /// No timer brings it: the VCPU gets it when it wakes.
+    pub rests: bool,
     pending: VecDeque<Replenishment>,
     run_start_ns: i64,
     run_used_ns: i64,
@@ -228,6 +230,7 @@ impl Budgets {
             arrival,
             left_ns: if sporadic { parameters.budget_ns } else { 0 },
             due_ns: now,
+            rests: false,
             pending: VecDeque::new(),
             run_start_ns: 0,
             run_used_ns: 0,
@@ -242,7 +245,15 @@ impl Budgets {
         });
     }
 
+    /// When a timer brings the VCPU's next replenishment.
     pub fn due_ns(&self, vcpu: usize) -> i64 {
+        match self.vcpus[vcpu].rests {
+            true => NEVER,
+            false => self.comes_ns(vcpu),
+        }
+    }
+
+    fn comes_ns(&self, vcpu: usize) -> i64 {
         let vcpu = &self.vcpus[vcpu];
         match self.is_sporadic() {
             true => vcpu.pending.front().map_or(NEVER, |first| first.at_ns),
@@ -501,7 +512,7 @@ impl Budgets {
             self.exhaust(index, now);
         } else if self.lends() && (!has_work || used_ns < passed_ns) {
             if !has_work {
-                self.vcpus[index].queue = Queue::Neither;
+                self.blocked(index);
             }
             self.burn(cpu, None, now);
         }
@@ -529,6 +540,9 @@ impl Budgets {
 
     fn replenish(&mut self, vcpu: usize, now: i64) {
         self.fill_up(vcpu, now);
+        if !self.is_active(vcpu) {
+            self.vcpus[vcpu].rests = self.may_rest();
+        }
         let replenished = &self.vcpus[vcpu];
         if replenished.left_ns > 0 && replenished.queue == Queue::Neither {
             if self.is_active(vcpu) {
@@ -568,7 +582,24 @@ impl Budgets {
         }
     }
 
+    /// Whether nothing but a wake makes a difference to a blocked VCPU.
+    fn may_rest(&self) -> bool {
+        !matches!(self.policy, Policy::Periodic | Policy::Polling)
+    }
+
+    /// A VCPU that rests gets what timers would have brought it before now.
+    fn catch_up(&mut self, vcpu: usize, now: i64) {
+        let served_ns = match self.quantum_ns {
+            0 => now - 1,
+            quantum_ns => (now - 1) / quantum_ns * quantum_ns,
+        };
+        if self.vcpus[vcpu].rests && self.comes_ns(vcpu) <= served_ns {
+            self.fill_up(vcpu, served_ns);
+        }
+    }
+
     fn blocked(&mut self, index: usize) {
+        self.vcpus[index].rests = self.may_rest() && self.vcpus[index].leads_ns.is_empty();
         let vcpu = &mut self.vcpus[index];
         match self.policy {
             Policy::Lending if !vcpu.leads_ns.is_empty() => {}
@@ -600,6 +631,10 @@ impl Budgets {
         } else {
             self.use_up(cpu, now);
         }
+        if self.policy != Policy::Sedf {
+            self.catch_up(vcpu, now);
+        }
+        self.vcpus[vcpu].rests = false;
         self.vcpus[vcpu].works = true;
         // One that has not been taken off its CPU never blocked.
         if self.policy == Policy::Sedf && self.cpus[cpu].running != Some(vcpu) {
@@ -717,6 +752,9 @@ impl Budgets {
     pub fn set(&mut self, vcpu: usize, parameters: Parameters, now: i64) {
         let cpu = self.vcpus[vcpu].cpu;
         self.use_up(cpu, now);
+        if !self.is_sporadic() && self.policy != Policy::Sedf {
+            self.catch_up(vcpu, now);
+        }
         let before = std::mem::replace(&mut self.vcpus[vcpu].parameters, parameters);
         let mut behind_equals = parameters.priority != before.priority;
         if self.is_sporadic() {
@@ -786,6 +824,8 @@ impl Budgets {
             if self.is_active(index) {
                 continue;
             }
+            self.catch_up(index, now);
+            self.vcpus[index].rests = self.may_rest();
             let vcpu = &mut self.vcpus[index];
             vcpu.queue = Queue::Neither;
             if policy == Policy::Polling {

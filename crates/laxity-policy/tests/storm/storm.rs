@@ -1,6 +1,6 @@
 //! A storm: an embedder that does at random whatever it may do, and checks what comes of it.
 
-use crate::budgets::{Budgets, Choice, Queue};
+use crate::budgets::{self, Budgets, Choice, Queue};
 use crate::{credits, invalid, scheduler_s};
 use laxity_policies::{Parameters, Part, Policy, Settings, WEIGHT_MAX};
 use laxity_policy::{DumpLine, Event, NEVER, Refused, Report, Request};
@@ -1113,7 +1113,9 @@ impl Storm {
             return;
         }
         let quantum_ns = self.budgets.quantum_ns;
-        for vcpu in self.budgets.vcpus.iter().filter(|vcpu| vcpu.cpu == cpu) {
+        // One that rests gets everything when it wakes.
+        let waits = |vcpu: &&budgets::Vcpu| vcpu.cpu == cpu && !vcpu.rests;
+        for vcpu in self.budgets.vcpus.iter().filter(waits) {
             let Parameters {
                 budget_ns,
                 period_ns,
