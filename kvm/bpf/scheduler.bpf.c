@@ -35,9 +35,9 @@
  * wait while it is its CPU's current, and one that runs where it is not, call for a decision.
  *
  * Locks. One lock guards the policy's instance, with all its CPUs, and what it asked for. Each of
- * the callbacks but the timer's is called by the kernel with interrupts off, most of them with a
- * run queue locked, and `call` turns interrupts off; so the lock is the innermost one, and its
- * holder is not interrupted. The timer touches nothing of the policy's.
+ * the callbacks but the timers' is called by the kernel with interrupts off, most of them with a
+ * run queue locked, and the others turn interrupts off; so the lock is the innermost one, and its
+ * holder is not interrupted.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -72,12 +72,12 @@ struct {
     __uint(max_entries, SCX_ARENA_PAGES);
 } arena SEC(".maps");
 
-/* From threads to VCPUs. */
+/* From threads to the addresses of struct scx_vcpu. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, THREADS_MAX);
     __type(key, uint32_t);
-    __type(value, struct scx_thread);
+    __type(value, uint64_t);
 } threads SEC(".maps");
 
 struct alarm {
@@ -144,35 +144,54 @@ static struct scx_others __arena *others_of(uint32_t cpu)
     return &requests_of_policy()->cpu[cpu].others;
 }
 
-static struct scx_thread *find_thread(const struct task_struct *p)
+static inline struct scx_vcpu __arena *owner_at(uint64_t address)
 {
+    return (struct scx_vcpu __arena *)address;
+}
+
+/* The virtual time of a VCPU's thread, which has no use for one, tells where its struct scx_vcpu
+ * is, since a search of `threads` takes longer than most of what is done when a thread wakes or
+ * stops. Another task's virtual time that looks like one leads to no struct with that thread. */
+#define MARK (1ull << 63)
+
+/* The address of its struct scx_vcpu; 0: nobody has named the thread. */
+static inline uint64_t find_owner(const struct task_struct *p)
+{
+    uint64_t mark = p->scx.dsq_vtime, *named;
     uint32_t thread = (uint32_t)p->pid;
-    return bpf_map_lookup_elem(&threads, &thread);
+
+    if (mark & MARK && owner_at(mark & ~MARK)->thread == thread)
+        return mark & ~MARK;
+    named = bpf_map_lookup_elem(&threads, &thread);
+    return named ? *named : 0;
 }
 
 /* What a thread is to the policy. */
 struct identity {
-    struct scx_thread *thread; /* NULL: nobody has named it */
-    uint64_t vcpu;             /* 0: it is an ordinary task */
-    uint64_t former;           /* the VCPU that it was until it asked for another class or exited */
+    uint64_t owner;  /* the address of its struct scx_vcpu; 0: nobody has named it */
+    uint64_t vcpu;   /* 0: it is an ordinary task */
+    uint64_t former; /* the VCPU that it was until it asked for another class or exited */
 };
 
-static inline struct identity identify(const struct task_struct *p)
+static inline struct identity identify(struct task_struct *p)
 {
-    struct identity found = {.thread = find_thread(p)};
+    struct identity found = {.owner = find_owner(p)};
 
-    if (!found.thread)
+    if (!found.owner)
         return found;
     if (p->policy != SCHED_EXT || p->flags & PF_EXITING) {
-        found.former = found.thread->joined ? found.thread->vcpu : 0;
-    } else {
-        found.thread->joined = 1;
-        found.vcpu = found.thread->vcpu;
+        found.former = owner_at(found.owner)->joined ? owner_at(found.owner)->vcpu : 0;
+        return found;
+    }
+    found.vcpu = owner_at(found.owner)->vcpu;
+    if (p->scx.dsq_vtime != (MARK | found.owner)) {
+        owner_at(found.owner)->joined = 1;
+        scx_bpf_task_set_dsq_vtime(p, MARK | found.owner);
     }
     return found;
 }
 
-static uint64_t vcpu_of(const struct task_struct *p)
+static uint64_t vcpu_of(struct task_struct *p)
 {
     return identify(p).vcpu;
 }
@@ -264,23 +283,33 @@ static int64_t now_of_policy(void)
     return now;
 }
 
-/* Has done what the policy asked of one CPU: sets its alarm, and has it decide. */
-static void settle_cpu(uint32_t cpu)
+/* When a CPU is to decide by itself next, which also serves what the policy wants to do at a time;
+ * NEVER: it need not. */
+static int64_t decides_ns(uint32_t cpu)
 {
     struct scx_requests __arena *requests = requests_of_policy();
     struct scx_others __arena *others = others_of(cpu);
     int64_t at_ns = others->reserved ? NEVER : requests->cpu[cpu].until_ns;
-    struct alarm *alarm;
-    uint32_t key = cpu;
 
-    if (requests->kicked & SCX_BIT(cpu))
-        scx_bpf_kick_cpu((int32_t)cpu, SCX_KICK_PREEMPT);
     if (at_ns > requests->cpu[cpu].timer_ns)
         at_ns = requests->cpu[cpu].timer_ns;
     if (cpu == 0 && at_ns > requests->account_ns)
         at_ns = requests->account_ns;
     if (others->turn_ns && at_ns > others->turn_ns)
         at_ns = others->turn_ns;
+    return at_ns;
+}
+
+/* Has done what the policy asked of one CPU: sets its alarm, and has it decide. */
+static void settle_cpu(uint32_t cpu)
+{
+    struct scx_requests __arena *requests = requests_of_policy();
+    int64_t at_ns = decides_ns(cpu);
+    struct alarm *alarm;
+    uint32_t key = cpu;
+
+    if (requests->kicked & SCX_BIT(cpu))
+        scx_bpf_kick_cpu((int32_t)cpu, SCX_KICK_PREEMPT);
     /* An alarm that is no longer asked for rings all the same: bpf_timer_cancel would forget what
      * to call. */
     if (at_ns == requests->cpu[cpu].armed_ns || at_ns == NEVER)
@@ -307,19 +336,21 @@ __attribute__((noinline)) uint64_t settle(void)
 
     USES_ARENA();
     requests->changed = 0;
-    bpf_loop(cpus_of_loop(), settle_if_changed, &changed, 0);
+    if (changed)
+        bpf_loop(cpus_of_loop(), settle_if_changed, &changed, 0);
     return 0;
 }
 
 /* A VCPU that has waited for too long gets a moment on its CPU. */
-static long look_at(void *map, uint32_t *number, struct scx_thread *thread, int64_t *now)
+static long look_at(void *map, uint32_t *number, const uint64_t *owner, int64_t *now)
 {
+    int64_t waits_ns = owner_at(*owner)->waits_ns;
     uint32_t cpu;
 
     (void)map;
-    if (!thread->waits_ns || *now - thread->waits_ns < state.patience_ns)
+    if (!waits_ns || *now - waits_ns < state.patience_ns)
         return 0;
-    cpu = (uint32_t)policy_cpu(thread->vcpu);
+    cpu = (uint32_t)policy_cpu(owner_at(*owner)->vcpu);
     if (cpu >= SCX_CPUS_MAX || cpu >= state.cpus)
         return 0;
     requests_of_policy()->cpu[cpu].starved = *number;
@@ -337,21 +368,30 @@ static int watch(void *map, uint32_t *key, struct alarm *alarm)
     return 0;
 }
 
-/* The CPU decides: that serves whatever is due. */
+/* The CPU decides, if that was not put off since the alarm was set. */
 static int ring(void *map, uint32_t *key, struct alarm *alarm)
 {
     uint32_t cpu = *key;
+    unsigned long flags;
 
     (void)map, (void)alarm;
     if (cpu >= SCX_CPUS_MAX)
         return 0;
-    requests_of_policy()->cpu[cpu].armed_ns = NEVER;
-    scx_bpf_kick_cpu((int32_t)cpu, SCX_KICK_PREEMPT);
+    bpf_local_irq_save(&flags);
+    if (lock()) {
+        requests_of_policy()->cpu[cpu].armed_ns = NEVER;
+        if (decides_ns(cpu) <= (int64_t)bpf_ktime_get_ns())
+            scx_bpf_kick_cpu((int32_t)cpu, SCX_KICK_PREEMPT);
+        else
+            settle_cpu(cpu);
+        unlock();
+    }
+    bpf_local_irq_restore(&flags);
     return 0;
 }
 
 /* The thread is a VCPU's no more: the policy forgets it. */
-static void leave(const struct task_struct *p, uint64_t vcpu)
+static void leave(struct task_struct *p, uint64_t vcpu)
 {
     uint32_t thread = (uint32_t)p->pid;
     int64_t now;
@@ -364,6 +404,7 @@ static void leave(const struct task_struct *p, uint64_t vcpu)
     policy_saved(state.instance, vcpu);
     policy_remove_vcpu(state.instance, vcpu, now);
     bpf_map_delete_elem(&threads, &thread);
+    scx_bpf_task_set_dsq_vtime(p, state.virtual_ns);
     settle();
     unlock();
 }
@@ -464,8 +505,8 @@ void BPF_PROG(on_enqueue, struct task_struct *p, uint64_t flags)
     if (!is_bound(p))
         policy_saved(state.instance, vcpu);
     now = now_of_policy();
-    if (!is.thread->waits_ns)
-        is.thread->waits_ns = now;
+    if (!owner_at(is.owner)->waits_ns)
+        owner_at(is.owner)->waits_ns = now;
     cpu = policy_cpu(vcpu);
     if (cpu < SCX_CPUS_MAX && !requests_of_policy()->cpu[cpu].ended_ns &&
         requests_of_policy()->cpu[cpu].until_ns <= now)
@@ -487,7 +528,7 @@ void BPF_PROG(on_quiescent, struct task_struct *p, uint64_t flags)
         leave(p, is.former);
     if (!vcpu)
         return;
-    is.thread->waits_ns = 0;
+    owner_at(is.owner)->waits_ns = 0;
     if (!lock())
         return;
     /* The kernel dispatches next if the running one blocks. */
@@ -498,21 +539,21 @@ void BPF_PROG(on_quiescent, struct task_struct *p, uint64_t flags)
     unlock();
 }
 
-/* Whether the reserve of ordinary tasks goes before the VCPU that the policy chose; `busy`: it
- * chose one. `some_wait`: there are ordinary tasks that could run. */
-static bool take_reserve(uint32_t cpu, bool busy, bool some_wait, int64_t now)
+/* Whether the reserve of ordinary tasks goes before the VCPU that the policy chose. `some_wait`:
+ * there are ordinary tasks that could run. */
+static bool take_reserve(uint32_t cpu, bool some_wait, int64_t now)
 {
     struct scx_others __arena *others = others_of(cpu);
     bool goes_on = others->reserved && now < others->turn_ns, ends = others->reserved && !goes_on;
 
-    if (busy && some_wait && goes_on)
+    if (some_wait && goes_on)
         return true;
     others->reserved = 0;
     others->turn_ns = 0;
-    if (!some_wait)
+    if (!some_wait) {
         others->waiting_ns = 0;
-    if (!busy || !some_wait)
         return false;
+    }
     if (!others->waiting_ns || ends || others->had_ns >= SCX_RESERVE_NS) {
         others->waiting_ns = now;
         others->had_ns = 0;
@@ -578,7 +619,7 @@ void BPF_PROG(on_dispatch, int32_t number, struct task_struct *previous)
     struct task_struct *p;
     struct identity was = {};
     uint64_t before, chosen;
-    bool stays, some_wait, is_reserved;
+    bool stays, is_chosen, is_reserved = false;
     int64_t now;
     int thread, starved;
 
@@ -592,7 +633,6 @@ void BPF_PROG(on_dispatch, int32_t number, struct task_struct *previous)
         run_other(previous, stays);
         return;
     }
-    some_wait = stays || scx_bpf_dsq_nr_queued(OTHERS);
     if (!lock())
         return;
     now = now_of_policy();
@@ -612,7 +652,14 @@ void BPF_PROG(on_dispatch, int32_t number, struct task_struct *previous)
     requests->cpu[cpu].leaving = before != chosen ? before : 0;
     requests->cpu[cpu].decided_ns = requests->cpu[cpu].ended_ns ? requests->cpu[cpu].ended_ns : now;
     requests->cpu[cpu].ended_ns = 0;
-    is_reserved = take_reserve(cpu, thread, some_wait, now);
+    if (thread) {
+        is_reserved = take_reserve(cpu, stays || scx_bpf_dsq_nr_queued(OTHERS), now);
+    } else {
+        /* Others have the CPU without one. */
+        requests->cpu[cpu].others.reserved = 0;
+        requests->cpu[cpu].others.turn_ns = 0;
+    }
+    is_chosen = previous && previous->pid == thread;
     starved = (int)requests->cpu[cpu].starved;
     requests->cpu[cpu].starved = 0;
     if (starved == thread)
@@ -622,6 +669,10 @@ void BPF_PROG(on_dispatch, int32_t number, struct task_struct *previous)
         requests->stolen |= SCX_BIT(cpu);
     else
         requests->stolen &= ~SCX_BIT(cpu);
+    /* on_running sets the alarm of a turn that begins. Other CPUs may wait for what CPU 0 accounts. */
+    if (thread && !is_chosen && !is_reserved && !starved && before != chosen &&
+        (cpu || requests->cpu[cpu].armed_ns <= requests->account_ns))
+        requests->changed &= ~SCX_BIT(cpu);
     settle();
     unlock();
     if (starved && give_moment(starved))
@@ -633,7 +684,7 @@ void BPF_PROG(on_dispatch, int32_t number, struct task_struct *previous)
     p = thread ? bpf_task_from_pid(thread) : NULL;
     if (!p)
         return;
-    if (previous && previous->pid == thread)
+    if (is_chosen)
         scx_bpf_task_set_slice(p, SCX_SLICE_INF);
     else
         scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SCX_SLICE_INF, 0);
@@ -678,7 +729,7 @@ void BPF_PROG(on_running, struct task_struct *p)
         virtual_time(p->scx.dsq_vtime, now);
         return;
     }
-    is.thread->waits_ns = 0;
+    owner_at(is.owner)->waits_ns = 0;
     if (!lock())
         return;
     now = now_of_policy();
@@ -722,8 +773,7 @@ void BPF_PROG(on_stopping, struct task_struct *p, bool runnable)
 SEC("struct_ops/on_set_cpumask")
 void BPF_PROG(on_set_cpumask, struct task_struct *p, const struct cpumask *allowed)
 {
-    struct scx_thread *thread = find_thread(p);
-    uint64_t vcpu = thread ? thread->vcpu : 0, affinity = 0;
+    uint64_t owner = find_owner(p), vcpu = owner ? owner_at(owner)->vcpu : 0, affinity = 0;
     int64_t now;
 
     USES_ARENA();
@@ -752,10 +802,10 @@ void BPF_PROG(on_enable, struct task_struct *p)
 SEC("struct_ops/on_disable")
 void BPF_PROG(on_disable, struct task_struct *p)
 {
-    struct scx_thread *thread = find_thread(p);
+    uint64_t owner = find_owner(p);
     USES_ARENA();
-    if (thread && thread->joined)
-        leave(p, thread->vcpu);
+    if (owner && owner_at(owner)->joined)
+        leave(p, owner_at(owner)->vcpu);
 }
 
 SEC("struct_ops.s/on_init")
@@ -862,7 +912,7 @@ static uint64_t serve(uint64_t operation, uint64_t object, uint64_t argument, in
 SEC("tp_btf/kvm_hypercall")
 int BPF_PROG(on_hypercall, unsigned long number, unsigned long left_ns, unsigned long order)
 {
-    uint64_t vcpu;
+    uint64_t owner;
     unsigned long flags;
     int64_t now, deadline_ns = (int64_t)left_ns;
 
@@ -870,13 +920,13 @@ int BPF_PROG(on_hypercall, unsigned long number, unsigned long left_ns, unsigned
     if (number != SCX_HYPERCALL)
         return 0;
     bpf_local_irq_save(&flags);
-    vcpu = vcpu_of(bpf_get_current_task_btf());
-    if (vcpu && lock()) {
+    owner = find_owner(bpf_get_current_task_btf());
+    if (owner && owner_at(owner)->joined && lock()) {
         now = now_of_policy();
         deadline_ns = deadline_ns < NEVER - now ? deadline_ns + now : NEVER;
         if (order == 1ul << 63)
             order++; /* nothing comes before the least that a policy takes */
-        policy_tell(state.instance, vcpu, deadline_ns, (int64_t)order, now);
+        policy_tell(state.instance, owner_at(owner)->vcpu, deadline_ns, (int64_t)order, now);
         settle();
         unlock();
     }

@@ -65,9 +65,12 @@ struct scx_requests {
 
 /* `owner` of a VCPU. */
 struct scx_vcpu {
+    uint64_t vcpu;     /* its address in the arena */
     uint64_t thread;   /* 0: the VCPU is gone */
+    uint64_t joined;   /* 1: the thread has asked for SCHED_EXT since it was named */
     uint64_t affinity; /* the CPUs on which it may run */
     int64_t owed_ns;   /* what it ran beyond the decision that took it off */
+    int64_t waits_ns;  /* since when the thread waits; 0: it does not wait */
 };
 
 /* A hypercall by which a guest tells what its VCPU works on from now on: this number, the time left
@@ -75,13 +78,6 @@ struct scx_vcpu {
  * knows no such hypercall, and gives an error back, which means nothing: the guest cannot know who
  * listens. */
 #define SCX_HYPERCALL 0x1a717e11
-
-/* What is known of a thread that was named. */
-struct scx_thread {
-    uint64_t vcpu;    /* its address in the arena */
-    uint64_t joined;  /* 1: the thread has asked for SCHED_EXT since it was named */
-    int64_t waits_ns; /* since when it waits; 0: it does not wait */
-};
 
 /* After how long a VCPU that waits gets a moment, if nobody says otherwise. The kernel takes a
  * scheduler off that leaves a thread for 30 s. */

@@ -289,7 +289,7 @@ static void take_vcpu(struct scx *scx)
     uint32_t number = (uint32_t)next_number("the number of a VCPU");
     uint32_t thread = (uint32_t)next_number("a thread");
     unsigned long long cpu = next_number("the CPU of a VCPU");
-    struct scx_thread named;
+    uint64_t named;
     if (cpu >= scx->state->cpus)
         complain("there is no CPU %llu", cpu);
     if (!bpf_map_lookup_elem(scx->threads_file, &thread, &named))
@@ -307,9 +307,10 @@ static void take_vcpu(struct scx *scx)
         affinity & SCX_BIT(cpu) ? (uint32_t)cpu : (uint32_t)__builtin_ctzll(affinity);
     *scratch = domain->block->parameters;
     refuse(scx_call_with(scx, SCX_ADD_VCPU, vcpu->block, scratch, 0), domain->name);
-    *owner_of(vcpu) = (struct scx_vcpu){.thread = thread, .affinity = affinity};
+    *owner_of(vcpu) = (struct scx_vcpu){
+        .vcpu = (uint64_t)vcpu->block, .thread = thread, .affinity = affinity};
     vcpu_count += vcpu == &vcpus[vcpu_count];
-    named = (struct scx_thread){.vcpu = (uint64_t)vcpu->block};
+    named = (uint64_t)owner_of(vcpu);
     if (bpf_map_update_elem(scx->threads_file, &thread, &named, BPF_NOEXIST))
         quit("thread %u cannot be named: %s", thread, strerror(errno));
 }

@@ -110,7 +110,9 @@ def test_a_boot_that_fails_is_a_row() -> None:
 EMPTY_NS = 1500
 
 
-def profiled(decision: int = 100, tick: int = 100, fails: str | None = None) -> kvm_costs.Profile:
+def profiled(
+    decision: int = 100, tick: int = 100, timer: int = 100, fails: str | None = None
+) -> kvm_costs.Profile:
     """Linux whose own scheduler takes 100 instructions for everything, and ours as many."""
 
     def boot(
@@ -122,7 +124,7 @@ def profiled(decision: int = 100, tick: int = 100, fails: str | None = None) -> 
             raise LabError("the machine hangs\n  the console's last lines: …", "the log is x.log")
         took = dict.fromkeys(kvm_costs.functions(window.scheduler), 100)
         if window.scheduler != kvm_costs.STOCK:
-            took |= {"pick_task_scx": decision, "task_tick_scx": tick}
+            took |= {"pick_task_scx": decision, "task_tick_scx": tick, kvm_costs.TIMER: timer}
         took[kvm_costs.EMPTY] = 0
         ns = kvm_costs.NS_AN_INSTRUCTION
         return {window.name: {name: [EMPTY_NS + ns * each] * 10 for name, each in took.items()}}
@@ -141,9 +143,10 @@ def test_costs_are_compared_without_the_tracers_own_time() -> None:
     assert found(decision=150)[decides] == "reproduced"
     dearer = found(decision=151)
     assert (dearer[decides], dearer[loses]) == ("differs", "reproduced")
-    # Seven functions of 100 instructions: 700 more are twice as much.
-    assert found(tick=800)[loses] == "reproduced"
-    assert found(tick=801)[loses] == "differs"
+    # EEVDF's seven functions take 700 instructions, and ours 600 besides those two.
+    assert found(tick=500, timer=300)[loses] == "reproduced"
+    assert found(tick=501, timer=300)[loses] == "differs"
+    assert found(tick=500, timer=301)[loses] == "differs"
 
 
 def test_a_profile_that_fails_is_rows_of_its_policy() -> None:

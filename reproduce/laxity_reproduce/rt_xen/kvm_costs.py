@@ -49,6 +49,8 @@ CLASS = (
 )
 """What of a scheduling class takes time: choosing, putting into queues, beginning and ending a
 turn, wake-ups, ticks."""
+TIMER = "bpf_timer_cb"
+"""Does what a policy's BPF does when a timer rings; no such timer rings for EEVDF."""
 EMPTY = "pick_task_idle"
 """A function that does next to nothing: what it seems to take is the tracer's own time."""
 
@@ -58,9 +60,10 @@ METHOD = (
     " takes: that of EEVDF, or sched_ext, which calls a policy's verified BPF. The tracer's own"
     f" time, which is what the empty function {EMPTY} seems to take, is left out. Costs are in"
     f" instructions, which the machine counts and which take {NS_AN_INSTRUCTION} ns each. A"
-    f" decision is {DECIDES}; lost are {', '.join(CLASS)}, ordinary tasks' included. Switches"
-    " between address spaces, exits and timer interrupts are not among these: no scheduler changes"
-    " what one of them takes. Each row has a demand in place of a published value."
+    f" decision is {DECIDES}; lost are {', '.join(CLASS)}, ordinary tasks' included, and {TIMER}: what"
+    " a policy does when a timer rings. Switches between address spaces, exits and the interrupts"
+    " themselves are not among these: no scheduler changes what one of them takes. Each row has a"
+    " demand in place of a published value."
 )
 
 TITLES = {
@@ -101,8 +104,9 @@ class Cost:
 
 def functions(policy: str) -> list[str]:
     """The functions that are profiled under a policy."""
-    of_class = "scx" if TABLE[policy].own_of is None else "fair"
-    return [EMPTY, *(f"{name}_{of_class}" for name in CLASS)]
+    ours = TABLE[policy].own_of is None
+    timers = [TIMER] if ours else []
+    return [EMPTY, *timers, *(f"{name}_{'scx' if ours else 'fair'}" for name in CLASS)]
 
 
 def windows(name: str, quick: bool) -> list[Window]:
