@@ -50,7 +50,7 @@ TIMERS, TIMERS_SEEDS, TIMERS_PERCENT = "sporadic", (3011, 3012, 3013, 3014), (90
 
 COSTS = ("SWITCH_NS", "JOB_NS", "INTERRUPT_NS", "TICK_NS")
 
-LATENCY_STEP_NS, LATENCY_NS_MAX = 1_000, 20_000
+LATENCY_STEP_NS, LATENCY_NS_MAX = 500, 10_000
 
 
 def drawn(policy: str, seeds: tuple[int, ...], percent: tuple[int, int]) -> dict[str, Resolved]:

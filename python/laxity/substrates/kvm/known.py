@@ -10,21 +10,21 @@ from laxity.substrates.kernel import Kernel
 if TYPE_CHECKING:
     from laxity.resolved import Resolved
 
-SWITCH_NS = 26_100
+SWITCH_NS = 23_400
 """What a CPU takes to go over to another VCPU under a policy of Laxity's (tools/fit/kvm.py)."""
 
-JOB_NS = 15_500
+JOB_NS = 16_200
 """What a job takes beside its own work: its timer's interrupt leaves the guest and comes back, and
 the guest sets the next timer and halts (tools/fit/kvm.py)."""
 
-INTERRUPT_NS = 9_850
+INTERRUPT_NS = 7_900
 """What the host's kernel takes of the VCPU that runs for each of its timer interrupts
 (tools/fit/kvm.py)."""
 
 INTERRUPT_PERIOD_NS = 4_000_000
 """The time between two of these: HZ is 250."""
 
-TICK_NS = 11_800
+TICK_NS = 15_200
 """What a tick of the policy takes of the VCPU that runs (tools/fit/kvm.py)."""
 
 TIMER_LATENCY_NS = 7_000
