@@ -28,6 +28,10 @@ TRACING=/sys/kernel/tracing
 PROFILE_KIB=65536
 # A machine that takes longer has died; the limit is for that alone.
 READY_S=600
+# Between two looks at what somebody says, and how many they are in a second: each is processes, which take the CPU
+# from whom they wait for.
+LOOK_S=0.1
+LOOKS_A_SECOND=10
 # A run that began before all was ready is tried again, with twice the lead.
 TRIES=6
 
@@ -149,13 +153,13 @@ try_window() {
     late=
     : >"$into/threads"
     for name in $domains; do
-        rm -f "/tmp/$name.in" "/tmp/$name.out"
-        mkfifo "/tmp/$name.in"
+        rm -f "/tmp/$name.in" "/tmp/$name.go" "/tmp/$name.out"
+        mkfifo "/tmp/$name.in" "/tmp/$name.go"
         eval "count=\$vcpus_$(identifier "$name")"
         sh -c 'echo $$ >"$0/cgroup.procs" && exec laxity-vmm "$1" "$2"' "$GROUPS_ROOT/$name" "$name" "$count" \
             <"/tmp/$name.in" >"/tmp/$name.out" 2>&1 &
-        # Held open until the orders are complete.
-        sh -c 'exec >"$1"; while [ ! -f "$2" ]; do sleep 0.01; done; cat "$2"' - "/tmp/$name.in" "/tmp/$name.go" &
+        # Waits for the orders, and takes no time meanwhile.
+        cat "/tmp/$name.go" >"/tmp/$name.in" &
     done
     for name in $domains; do
         wait_for "$name" ready
@@ -179,8 +183,7 @@ try_window() {
     [ -z "$profiled" ] || put 1 $TRACING/tracing_on
     say "run $run: quiet for $(((lead + duration) / 1000000000 + 1)) s"
     for name in $domains; do
-        { cat "/tmp/$name.orders"; echo "run $run $start $duration"; } >"/tmp/$name.going"
-        mv "/tmp/$name.going" "/tmp/$name.go"
+        { cat "/tmp/$name.orders"; echo "run $run $start $duration"; } >"/tmp/$name.go"
     done
     wait $tracer || fail "$(cat /tmp/trace.log)"
     [ -z "$profiled" ] || stop_profile
@@ -238,7 +241,7 @@ start_scheduler() {
     } >&7
     until grep -q '^state scheduling' /tmp/scheduler.out; do
         kill -0 $scheduler 2>/dev/null || fail "the scheduler says: $(tail -n 20 /tmp/scheduler.out)"
-        sleep 0.02
+        sleep $LOOK_S
     done
     say "$policy schedules"
 }
@@ -265,9 +268,9 @@ wait_for() {
         done
         error=$(sed -n 's/^state error //p' "/tmp/$its_name.out")
         [ -z "$error" ] || fail "the guest $its_name says: $error"
-        [ "$waited" -lt $((READY_S * 50)) ] || fail "the guest $its_name has not said \"$1\" in $READY_S s"
+        [ "$waited" -lt $((READY_S * LOOKS_A_SECOND)) ] || fail "the guest $its_name has not said \"$1\" in $READY_S s"
         waited=$((waited + 1))
-        sleep 0.02
+        sleep $LOOK_S
     done
 }
 domains=
