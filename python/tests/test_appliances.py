@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 REALM = "voice.example"
 ADDRESS = "10.0.2.15"
 """A guest's address in the network that QEMU itself is, which reaches nothing but our ports."""
-ARGUMENTS = "console=ttyS0 quiet loglevel=1 cryptomgr.notests mitigations=off no_timer_check"
+ARGUMENTS = (
+    "console=ttyS0 quiet loglevel=1 cryptomgr.notests mitigations=off no_timer_check"
+    " rootfstype=ramfs"
+)
 BOOT_S = 1200.0
 ASK_S = 2.0
 """Until a question is asked again by UDP. By TCP it would be another, from another port."""
@@ -44,13 +47,26 @@ pytestmark = [
 
 
 @contextmanager
-def booted(made: image.Appliance, arguments: str, *ports: tuple[str, int]) -> Iterator[Path]:
-    """A machine with 128 MiB, whose console is in the file; it is off afterwards."""
+def booted(
+    made: image.Appliance, arguments: str, *ports: tuple[str, int], memory_mib: int = 128
+) -> Iterator[Path]:
+    """A machine whose console is in the file; it is off afterwards."""
     console = made.root.with_suffix(".console")
     forwards = "".join(
         f",hostfwd={kind}:{LOOPBACK}:{local(port)}-{ADDRESS}:{port}" for kind, port in ports
     )
-    words = [QEMU, "-M", "pc", "-accel", "tcg", "-m", "128", "-nodefaults", "-display", "none"]
+    words = [
+        QEMU,
+        "-M",
+        "pc",
+        "-accel",
+        "tcg",
+        "-m",
+        str(memory_mib),
+        "-nodefaults",
+        "-display",
+        "none",
+    ]
     words += ["-kernel", str(made.kernel), "-initrd", str(made.root)]
     words += ["-append", f"{ARGUMENTS} {arguments}", "-serial", f"file:{console}"]
     words += ["-netdev", f"user,id=net{forwards}"]
@@ -165,12 +181,16 @@ def test_the_media_appliance_is_told_of_calls(tmp_path: Path) -> None:
     assert f"c=IN IP4 {ADDRESS}" in json.loads(answer[2:])["sdp"]
 
 
-def test_the_media_appliance_drops_what_strangers_send(tmp_path: Path) -> None:
-    made = image.build("media", tmp_path, print)
+@pytest.mark.parametrize(("name", "memory_mib"), [("media", 128), ("rtpengine", 512)])
+def test_a_media_server_gets_nothing_from_strangers(
+    tmp_path: Path, name: str, memory_mib: int
+) -> None:
+    made = image.build(name, tmp_path, print)
     address = f"address={ADDRESS}/24 gateway=10.0.2.2 control_from=192.0.2.31,192.0.2.32"
-    # Its relay refuses strangers, too. A port without a server answers nobody only if the filter
+    # Laxity's own refuses strangers, too. A port without a server answers nobody only if the filter
     # drops what comes there: the kernel would refuse the connection, which this end would see.
-    with booted(made, address, ("udp", 2223), ("tcp", 2224)) as console:
+    ports = ("udp", 2223), ("tcp", 2224)
+    with booted(made, address, *ports, memory_mib=memory_mib) as console:
         until = time.monotonic() + BOOT_S
         while "is open to 192.0.2.31,192.0.2.32 alone" not in console.read_text():
             assert time.monotonic() < until, console.read_text()
@@ -198,4 +218,4 @@ def test_an_appliance_without_an_address_says_so(tmp_path: Path) -> None:
 def test_an_appliance_that_is_none_is_refused(laxity: Laxity) -> None:
     refused = laxity("appliance", "coffee", code=2)
     assert "there is no appliance 'coffee'" in refused.stderr
-    assert "there are signalling and media" in refused.stderr
+    assert "there are signalling, media, rtpengine" in refused.stderr

@@ -282,38 +282,72 @@ BOTH = r'address = ["192.0.2.\1\2", "2001:db8::\1{}"]'
 
 def test_a_site_survives_a_host_and_a_balancer(tmp_path: Path) -> None:
     """`examples/site.toml`, by the lines that the command prints for its users."""
-    _needs_the_daemon()
-    needed = (
-        "kamailio",
-        "sipp",
-        "dnsmasq",
-        "dig",
-        "openssl",
-        "ss",
-        QEMU,
-        "dpkg-deb",
-        "ip",
-        "nsenter",
+    ours = identity.make("voice.example", _needs_a_site(tmp_path, "openssl", "sipp", "ss"))
+    tls = f'tls = {{ certificate = "{ours.certificate.name}", key = "{ours.key.name}" }}'
+    with _site(tmp_path, f"{tls}\n{_of_both_families()}") as site:
+        _survives(site, tmp_path, ours.certificate)
+
+
+def test_calls_through_rtpengine_survive_its_host(tmp_path: Path) -> None:
+    _needs_a_site(tmp_path)
+    text = _of_both_families()
+    before, media = text.split('appliance = "media"')
+    media = media.replace("128 MiB", "512 MiB")
+    # One signalling server is enough.
+    before = "".join(
+        re.split(r'\[\[vm\]\][^[]*name = "signalling2".*?(?=\[\[vm)', before, flags=re.DOTALL)
     )
+    with _site(tmp_path, f'{before}appliance = "rtpengine"{media}') as site, ExitStack() as stack:
+        v4 = site.answering()
+        phones = []
+        for user, balancer in zip(("anna", "bela"), (v4, _same_of_ipv6(v4)), strict=True):
+            made = phone(site.clients, balancer, user, "voice.example")
+            phones.append(stack.enter_context(made))
+            assert phones[-1].register().startswith("SIP/2.0 200 ")
+        calls = [Call(*phones), Call(*reversed(phones))]
+        assert "c=IN IP6 2001:db8::41" in calls[0].invite
+        assert "c=IN IP4 192.0.2.41" in calls[1].invite
+        for call in calls:
+            call.speak()
+        _wait_for_checkpoints(site, "media1")
+        _loses(site, "south", "media1")
+        for call in [*calls, Call(*phones)]:
+            call.speak()
+            call.end()
+
+
+def _needs_a_site(files: Path, *more: str) -> Path:
+    """Skips the test where a site cannot be; returns where its files may be."""
+    _needs_the_daemon()
+    needed = ("kamailio", "dnsmasq", "dig", QEMU, "dpkg-deb", "ip", "nsenter", *more)
     absent = [name for name in needed if shutil.which(name) is None]
     if absent or os.geteuid() != 0:
         pytest.skip(f"needs root and these programs: {', '.join(absent)}")
-    path = tmp_path / "site.toml"
-    # Six emulated guests on a machine that others use: who is slow is not to be taken for dead.
+    return files
+
+
+def _of_both_families() -> str:
+    """The example, whose balancers and appliances have addresses of both families, which end alike.
+
+    On a machine that others use, who is slow is not to be taken for dead.
+    """
     text = SITE.read_text().replace("[[vm]]", '[[vm]]\ndetection = "10 s"')
-    # Balancers and appliances have addresses of both families, which end alike.
     text = re.sub(r'address = "192.0.2.([234]\d)(/24)"', BOTH.format("/64"), text)
-    text = re.sub(r'address = "192.0.2.([234]\d)()"', BOTH.format(""), text)
-    ours = identity.make("voice.example", tmp_path)
-    tls = f'tls = {{ certificate = "{ours.certificate.name}", key = "{ours.key.name}" }}'
-    path.write_text(f"{tls}\n{text}")
+    return re.sub(r'address = "192.0.2.([234]\d)()"', BOTH.format(""), text)
+
+
+@contextmanager
+def _site(files: Path, text: str) -> Iterator[Started]:
+    """The command, which leaves nothing behind."""
+    path = files / "site.toml"
+    path.write_text(text)
     command = [sys.executable, "-c", "from laxity.cli import main; main()", "site", str(path)]
-    with (tmp_path / "errors").open("w+") as errors:
+    with (files / "errors").open("w+") as errors:
         popen = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         with popen:
             try:
                 assert popen.stdout is not None
-                _survives(Started(popen.stdout), tmp_path, ours.certificate)
+                yield Started(popen.stdout)
                 assert popen.poll() is None
             finally:
                 popen.send_signal(signal.SIGINT)
@@ -374,14 +408,7 @@ def _survives(site: Started, files: Path, trusted: Path) -> None:
 
     with _an_encrypted_call(site, trusted) as call:
         call.speak()
-        # The media server's answers do not wait for the checkpoint that has the call.
-        begun, until_s = (
-            site.status("south")["media1"]["checkpoint"],
-            time.monotonic() + TAKEN_OVER_S_MAX,
-        )
-        while site.status("south")["media1"]["checkpoint"] < begun + 2:
-            assert time.monotonic() < until_s
-            time.sleep(0.1)
+        _wait_for_checkpoints(site, "media1")
         _loses(site, "south", "media1", "signalling2")
         call.speak()
         call.end()
@@ -390,6 +417,15 @@ def _survives(site: Started, files: Path, trusted: Path) -> None:
     site.run(site.line("balancer edge1"))
     assert site.answering() == "192.0.2.22"
     assert site.known("192.0.2.22", users) == set(users)
+
+
+def _wait_for_checkpoints(site: Started, media: str) -> None:
+    """A media server's answers do not wait for the checkpoint that has the call."""
+    begun = site.status("south")[media]["checkpoint"]
+    until_s = time.monotonic() + TAKEN_OVER_S_MAX
+    while site.status("south")[media]["checkpoint"] < begun + 2:
+        assert time.monotonic() < until_s
+        time.sleep(0.1)
 
 
 def _loses(site: Started, host: str, *guests: str) -> None:
@@ -457,14 +493,18 @@ def _calls_over_tls(site: Started, trusted: Path) -> Iterator[None]:
         assert connections() == before
 
 
+def _same_of_ipv6(address: str) -> str:
+    """A balancer's other address."""
+    return f"2001:db8::{address.rpartition('.')[2]}"
+
+
 @contextmanager
 def _an_encrypted_call(site: Started, trusted: Path) -> Iterator[Call]:
     """A call of two phones that have told each other keys, from IPv4 to IPv6."""
     v4 = site.answering()
-    balancers = v4, f"2001:db8::{v4.rpartition('.')[2]}"
     with ExitStack() as stack:
         phones = []
-        for user, balancer in zip(("whisper", "murmur"), balancers, strict=True):
+        for user, balancer in zip(("whisper", "murmur"), (v4, _same_of_ipv6(v4)), strict=True):
             made = phone(site.clients, balancer, user, "voice.example", trusted)
             phones.append(stack.enter_context(made))
             key = f"a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:{user}\r\n"

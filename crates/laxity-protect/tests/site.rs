@@ -208,7 +208,7 @@ fn a_site_of_two_stages() {
     assert_eq!(vm.guest.initrd, Some(files.join("signalling.cpio")));
     assert_eq!(
         vm.guest.append,
-        "console=ttyS0 quiet loglevel=1 cryptomgr.notests no_timer_check panic=1 address=192.0.2.31/24 media_control=192.0.2.41:2223"
+        "console=ttyS0 quiet loglevel=1 cryptomgr.notests no_timer_check panic=1 rootfstype=ramfs address=192.0.2.31/24 media_control=192.0.2.41:2223"
     );
     // The media server accepts requests from the signalling servers only.
     let media = &site.vms[2].guest.append;
@@ -241,6 +241,28 @@ fn a_site_of_two_stages() {
             "edge2.voice.example. A 192.0.2.22",
         ]
     );
+}
+
+/// A media server is another one by its name, and gets the same.
+#[test]
+fn a_site_with_rtpengine() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/site.toml");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (before, media) = text.split_once("appliance = \"media\"").unwrap();
+    let media = media.replace("128 MiB", "512 MiB");
+    let text = format!("{before}appliance = \"rtpengine\"{media}");
+    let none = Path::new("/");
+    let site = load(text.as_bytes(), "site.toml", none, none, &|_| true).unwrap();
+    let vm = &site.vms[2];
+    let files = Path::new("/var/lib/laxity-protect/appliances");
+    assert_eq!(vm.guest.initrd, Some(files.join("rtpengine.cpio")));
+    assert!(
+        vm.guest
+            .append
+            .ends_with("address=192.0.2.41/24 control_from=192.0.2.31,192.0.2.32")
+    );
+    let signalling = &site.vms[0].guest.append;
+    assert!(signalling.ends_with("media_control=192.0.2.41:2223"));
 }
 
 /// TLS is for clients of balancers, and from there on; hosts need no file for it.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
-from laxity.lab import cpio, image
+from laxity.lab import cpio, image, packages
 from laxity.servers import identity, signalling, users
 
 if TYPE_CHECKING:
@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 
 FILES = Path(__file__).parent
 
-SIGNALLING, MEDIA = "signalling", "media"
+SIGNALLING, MEDIA, RTPENGINE = "signalling", "media", "rtpengine"
+MEDIA_SERVERS = (MEDIA, RTPENGINE)
+"""Those that relay calls: Laxity's own media server, and Debian's rtpengine."""
+FILTER_PACKAGES = (
+    *("busybox-static", "libc6", "nftables", "libnftables1", "libnftnl11", "libmnl0"),
+    *("libjansson4", "libgmp10", "libxtables12", "libedit2", "libbsd0", "libmd0", "libtinfo6"),
+)
 PACKAGES = {
     SIGNALLING: ("busybox-static", "kamailio", "kamailio-tls-modules", "libc6", "libssl3"),
-    MEDIA: (
-        *("busybox-static", "libc6", "nftables", "libnftables1", "libnftnl11", "libmnl0"),
-        *("libjansson4", "libgmp10", "libxtables12", "libedit2", "libbsd0", "libmd0", "libtinfo6"),
-    ),
+    MEDIA: FILTER_PACKAGES,
+    RTPENGINE: (*FILTER_PACKAGES, "rtpengine-daemon"),
 }
 
 MODULES = (
@@ -35,13 +39,14 @@ MODULES = (
 """Kernel modules for the network card and the source of randomness that QEMU gives a guest."""
 
 FILTER_MODULES = ("crc32c_generic", "nfnetlink", "libcrc32c", "nf_tables")
-"""What the packet filter of the media appliance needs; libcrc32c asks for the first by its name."""
+"""What the packet filter of a media server needs; libcrc32c asks for the first by its name."""
 NFT = "usr/sbin/nft"
 
 PROTOCOLS = b"tcp 6 TCP\nudp 17 UDP\n"
 """The content of /etc/protocols, in which Kamailio looks up the number of TCP."""
 KAMAILIO = "usr/sbin/kamailio"
 KAMAILIO_DIRECTORY = "usr/lib/x86_64-linux-gnu/kamailio"
+RTPENGINE_PROGRAM = "usr/bin/rtpengine"
 LOADED = re.compile(r'^loadmodule "(\w+\.so)"', re.MULTILINE)
 
 KERNEL, ROOT = "kernel", "{}.cpio"
@@ -69,24 +74,32 @@ def build(
     off. Raises InputError for an unknown name, LabError if a package or a program is missing.
     """
     if name not in PACKAGES:
-        raise InputError(f"there is no appliance {name!r}", f"there are {' and '.join(PACKAGES)}")
+        raise InputError(f"there is no appliance {name!r}", f"there are {', '.join(PACKAGES)}")
     if name != SIGNALLING and accounts is not None:
         raise InputError(f"the appliance {name} has no users", "leave `--users` out")
     if name == SIGNALLING and accounts is None:
         say(f"{AUTHENTICATION_OFF}; `--users FILE` switches it on")
-    modules = MODULES if name == SIGNALLING else (*MODULES, *FILTER_MODULES)
+    modules = (*MODULES, *FILTER_MODULES) if name in MEDIA_SERVERS else MODULES
     kernel = image.kernel(modules)
     directory.mkdir(parents=True, exist_ok=True)
-    with image.unpacked(PACKAGES[name]) as packages:
+    names = PACKAGES[name]
+    if name == RTPENGINE:
+        # Its codecs bring some hundred libraries.
+        names = tuple(each.name for each in packages.with_dependencies(names))
+    with image.unpacked(names) as unpacked:
         if name == SIGNALLING:
-            server = _signalling(packages, directory, accounts)
+            server = _signalling(unpacked, directory, accounts)
+        elif name == MEDIA:
+            relay = image.static("laxity-media", say)
+            server = _media_server(unpacked, relay, [])
         else:
-            server = _media(packages, say)
+            relay = unpacked / RTPENGINE_PROGRAM
+            server = _media_server(unpacked, relay, [relay])
         root = cpio.archive(
             [
                 cpio.file("init", FILES / "init", executable=True),
                 cpio.file("serve", FILES / f"serve-{name}"),
-                cpio.file("bin/busybox", packages / "bin/busybox", executable=True),
+                cpio.file("bin/busybox", unpacked / "bin/busybox", executable=True),
                 cpio.character_device("dev/console", 5, 1),
                 *image.numbered("modules", kernel.modules, modules),
                 *server,
@@ -101,10 +114,10 @@ def build(
     return made
 
 
-def _signalling(packages: Path, directory: Path, accounts: Accounts | None) -> list[cpio.Entry]:
+def _signalling(unpacked: Path, directory: Path, accounts: Accounts | None) -> list[cpio.Entry]:
     configuration = (signalling.FILES / "kamailio.cfg").read_text("utf-8")
-    program = packages / KAMAILIO
-    modules = packages / KAMAILIO_DIRECTORY / "modules"
+    program = unpacked / KAMAILIO
+    modules = unpacked / KAMAILIO_DIRECTORY / "modules"
     loaded = [modules / name for name in LOADED.findall(configuration)]
     proofs = []
     if accounts is not None:
@@ -124,15 +137,17 @@ def _signalling(packages: Path, directory: Path, accounts: Accounts | None) -> l
         cpio.file("kamailio.cfg", configuration.encode()),
         cpio.file("etc/protocols", PROTOCOLS),
         *(cpio.file(f"{KAMAILIO_DIRECTORY}/modules/{path.name}", path) for path in loaded),
-        *image.libraries(packages, [program, *loaded], [KAMAILIO_DIRECTORY]),
+        *image.libraries(unpacked, [program, *loaded], [KAMAILIO_DIRECTORY]),
     ]
 
 
-def _media(packages: Path, say: Callable[[str], None]) -> list[cpio.Entry]:
-    program = packages / NFT
+def _media_server(unpacked: Path, relay: Path, linked: list[Path]) -> list[cpio.Entry]:
+    """The program that relays, what it is `linked` with, and the packet filter before it."""
+    program = unpacked / NFT
     return [
-        cpio.file("bin/laxity-media", image.static("laxity-media", say), executable=True),
+        cpio.file(f"bin/{relay.name}", relay, executable=True),
         cpio.file("bin/nft", program, executable=True),
         cpio.file("filter", FILES / "filter"),
-        *image.libraries(packages, [program]),
+        cpio.file("serve-media-server", FILES / "serve-media-server"),
+        *image.libraries(unpacked, [program, *linked]),
     ]

@@ -16,7 +16,13 @@ app = typer_app()
 @app.command(epilog=examples("appliance signalling", "appliance media -o vms"))
 def appliance(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="signalling (Kamailio), or media (RTP relay).")
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help=(
+                "signalling (Kamailio), media (Laxity's own media server), or rtpengine (Debian's)."
+            ),
+        ),
     ],
     directory: Annotated[
         Path, typer.Option("-o", "--output", metavar="DIR", help="The directory for its files.")

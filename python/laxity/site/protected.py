@@ -32,7 +32,7 @@ HOSTS = ("north", "south")
 VM = "guest"
 PORTS = (7421, 7422)
 """The ports of the two hosts on the loopback interface."""
-READY_S_MAX = 60.0
+READY_S_MAX = 600.0
 POLL_S = 0.02
 UP = "laxity: up at"
 """On an appliance's console."""
@@ -41,6 +41,8 @@ KERNEL_ARGUMENTS = (
     "console=ttyS0 quiet loglevel=1 cryptomgr.notests mitigations=off"
     # On a busy host an emulated timer is late, for which Linux would not boot.
     " no_timer_check"
+    # The files of an appliance may take more than a half of its memory.
+    " rootfstype=ramfs"
 )
 PROGRAMS = {
     "ip": "iproute2",
@@ -53,11 +55,22 @@ Mode = Literal["unprotected", "no-net", "net"]
 """Not at all; without and with output that waits for its checkpoint."""
 
 
+class Pause(TypedDict):
+    """How long a guest stands still for a checkpoint."""
+
+    p50_ns: int
+    p99_ns: int
+
+
 class VmState(TypedDict):
     """What a host says of a virtual machine, as far as it is read here."""
 
     name: str
     state: str
+    interval_ns: int | None
+    last_pages: int
+    """Changed pages in the last checkpoint."""
+    pause: Pause
 
 
 class Status(TypedDict):
@@ -119,12 +132,18 @@ class Site:
 
 @contextmanager
 def site(
-    files: Path, mode: Mode, appliance: Appliance, arguments: str, memory_mib: int = 128
+    files: Path,
+    mode: Mode,
+    appliance: Appliance,
+    arguments: str,
+    memory_mib: int = 128,
+    detection_s: float | None = None,
 ) -> Iterator[Site]:
     """A guest that is up and, unless `mode` says otherwise, protected.
 
-    `files` gets logs and consoles; `arguments` go to the guest's kernel. Raises InputError if that
-    cannot be had on this machine.
+    `files` gets logs and consoles; `arguments` go to the guest's kernel. The standby takes over
+    after `detection_s` of silence, as long as the daemon's default by default. Raises InputError if
+    that cannot be had on this machine.
     """
     require(PROGRAMS)
     with ExitStack() as stack:
@@ -135,7 +154,7 @@ def site(
         if mode == "unprotected":
             stack.enter_context(_alone(made.place, appliance, arguments, memory_mib))
         else:
-            _write(files, mode, appliance, arguments, memory_mib)
+            _write(files, mode, appliance, arguments, memory_mib, detection_s)
             for host in HOSTS:
                 made.start(host)
             made.wait_for(HOSTS[0], "protected")
@@ -149,6 +168,7 @@ def _write(
     appliance: Appliance,
     arguments: str,
     memory_mib: int,
+    detection_s: float | None,
 ) -> None:
     """The hosts' keys, and a site file for each, which differ by their tap device."""
     for host in HOSTS:
@@ -158,6 +178,8 @@ def _write(
         lines += ["", "[[vm]]", f'name = "{VM}"', f"hosts = {list(HOSTS)}", f'mode = "{mode}"']
         # The machine without protection is emulated, too: only protection makes a difference.
         lines += ['accelerator = "tcg"']
+        if detection_s is not None:
+            lines += [f'detection = "{detection_s * 1e3:g} ms"']
         lines += [f'memory = "{memory_mib} MiB"', f'kernel = "{appliance.kernel}"']
         lines += [f'initrd = "{appliance.root}"', f'append = "{arguments}"', f'tap = "{host}"']
         lines += [f'addresses = ["{GUEST_ADDRESS}"]', f'console = "{files}/{CONSOLE}"']

@@ -400,7 +400,7 @@ class Site:
         try:
             if guest.appliance == image.SIGNALLING:
                 registrar.ask(namespace, guest.address, "OPTIONS", literal(guest.address), tries=1)
-            elif guest.appliance == image.MEDIA:
+            elif guest.appliance in image.MEDIA_SERVERS:
                 return answers(namespace, guest.address)
         except InputError:
             return False

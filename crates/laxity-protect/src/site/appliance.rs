@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::model::{Appliance, Served, Vm};
 use super::reading::{Reading, family};
-use super::tables::VmTable;
+use super::tables::{VmTable, memory_bytes};
 use super::words::{Interface, Several};
 use laxity_config::{Name, Span};
 
@@ -13,9 +13,13 @@ use laxity_config::{Name, Span};
 const MEDIA_CONTROL_PORT: u16 = 2223;
 /// Arguments for short boots with the console kept for `console`. On a busy host an emulated timer
 /// is late, for which Linux would not boot without these; and a guest that has panicked reboots
-/// instead of serving nobody.
+/// instead of serving nobody. The files of an appliance may take more than a half of its memory.
 const KERNEL_ARGUMENTS: &str =
-    "console=ttyS0 quiet loglevel=1 cryptomgr.notests no_timer_check panic=1";
+    "console=ttyS0 quiet loglevel=1 cryptomgr.notests no_timer_check panic=1 rootfstype=ramfs";
+
+/// Least memory with which the appliance `rtpengine` boots: it has its files, 180 MiB of libraries
+/// first of all, in its memory, and twice while it boots.
+const RTPENGINE_BYTES_MIN: u64 = 512 << 20;
 
 /// The addresses of the signalling servers that use this media server.
 fn controlling(media: &VmTable, all: &[(&VmTable, Span)]) -> Vec<String> {
@@ -53,7 +57,7 @@ impl Reading<'_> {
             let others = [("address", table.address.span), ("media", table.media.span)];
             for (key, place) in others {
                 if let (Some(place), true) = (place, table.appliance.is_absent()) {
-                    let help = "write appliance = \"signalling\" or \"media\", or leave it out";
+                    let help = "write appliance = \"signalling\", \"media\" or \"rtpengine\", or leave it out";
                     self.problems
                         .report(place, format!("only an appliance has `{key}`"), help);
                 }
@@ -113,7 +117,7 @@ impl Reading<'_> {
         if appliance == Appliance::Signalling && has_tls {
             append += " tls=1";
         }
-        if appliance == Appliance::Media {
+        if appliance.is_media_server() {
             let controlling = controlling(table, all);
             if !controlling.is_empty() {
                 append += &format!(" control_from={}", controlling.join(","));
@@ -122,6 +126,17 @@ impl Reading<'_> {
                 self.problems
                     .report(place, "no host may control this media server", help);
             }
+        }
+        if appliance == Appliance::Rtpengine && memory_bytes(table) < RTPENGINE_BYTES_MIN {
+            let help = format!(
+                "write memory = \"{} MiB\" or more",
+                RTPENGINE_BYTES_MIN >> 20
+            );
+            self.problems.report(
+                table.memory.span.unwrap_or(place),
+                "rtpengine does not boot in so little memory",
+                &*help,
+            );
         }
         vm.guest.append = format!("{append} {}", vm.guest.append).trim_end().into();
         vm.appliance = Some(Served {
@@ -139,14 +154,18 @@ impl Reading<'_> {
             .find(|(table, _)| table.name.value.as_ref().is_some_and(|it| it.0 == name));
         match named {
             None => {
-                let help = "name a [[vm]] with appliance = \"media\"";
+                let help = "name a [[vm]] with appliance = \"media\" or \"rtpengine\"";
                 self.problems
                     .report(place, format!("there is no virtual machine `{name}`"), help);
                 None
             }
             Some((table, _)) => {
-                if table.appliance.value != Some(Appliance::Media) {
-                    let help = "name a [[vm]] with appliance = \"media\"";
+                if !table
+                    .appliance
+                    .value
+                    .is_some_and(Appliance::is_media_server)
+                {
+                    let help = "name a [[vm]] with appliance = \"media\" or \"rtpengine\"";
                     self.problems
                         .report(place, format!("`{name}` is not a media server"), help);
                 }

@@ -120,8 +120,10 @@ pub fn number_of(name: &str) -> u64 {
 pub enum Appliance {
     /// Registrar and proxy of SIP.
     Signalling,
-    /// Relay of RTP.
+    /// Relay of RTP, Laxity's own.
     Media,
+    /// Relay of RTP, Debian's rtpengine.
+    Rtpengine,
 }
 
 /// The appliance of a virtual machine.
@@ -139,6 +141,15 @@ impl Appliance {
         match self {
             Appliance::Signalling => "signalling",
             Appliance::Media => "media",
+            Appliance::Rtpengine => "rtpengine",
+        }
+    }
+
+    /// Whether it relays calls.
+    pub fn is_media_server(self) -> bool {
+        match self {
+            Appliance::Signalling => false,
+            Appliance::Media | Appliance::Rtpengine => true,
         }
     }
 }
