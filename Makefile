@@ -396,6 +396,10 @@ results-bandwidth-linux: setup ## The same with real packets, as root; writes do
 results-protection: protect-guest ## Measures checkpoints, failures and epochs of a real guest, or ONLY=postgresql; writes docs/results/protection.md
 	$(BIN)/python tools/pages/protection.py $(ONLY)
 
+.PHONY: results-media-failures
+results-media-failures: setup ## Kills hosts of media servers, rtpengine with Redis among them, as root; writes docs/results/media-failures.md
+	$(BIN)/python tools/pages/media_failures.py
+
 .PHONY: results-remus
 results-remus: lab ## Measures failures of Xen hosts, protected by Remus; writes docs/results/remus.md
 	$(BIN)/python tools/pages/remus.py

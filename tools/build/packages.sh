@@ -19,6 +19,7 @@ programs=(
     'tshark tshark the tests of captures'
     'espeak-ng espeak-ng the reference speech, made anew'
     'rtpengine rtpengine-daemon the tests of another media server'
+    'redis-server redis-server the tests of another media server'
     'kamailio kamailio the tests of SIP'
     'openssl openssl the keys of the signalling appliance'
     'sipp sip-tester the tests of SIP'

@@ -158,7 +158,7 @@ def description(media: Media) -> str:
 def media_of(sdp: str) -> Media:
     """The stream that a session description has."""
     address = re.search(r"^c=IN IP[46] ([0-9a-f.:]+)", sdp, re.MULTILINE)
-    media = re.search(r"^m=audio (\d+) RTP/S?AVP (\d+)", sdp, re.MULTILINE)
+    media = re.search(r"^m=audio (\d+) (?:UDP/TLS/)?RTP/S?AVP (\d+)", sdp, re.MULTILINE)
     if address is None or media is None:
         raise InputError(f"the media server describes no voice: {sdp!r}")
     return Media(address[1], int(media[1]), int(media[2]))
