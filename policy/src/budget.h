@@ -41,8 +41,7 @@ static void server_unblocked(struct laxity_instance *instance, struct server_cpu
 /* A run on budget ends, in which the VCPU used vcpu->run_used_ns since vcpu->run_start_ns. */
 static void server_stopped(struct laxity_instance *instance, struct server_cpu *cpu,
                            struct server_vcpu *vcpu);
-/* Whether a VCPU that blocks rests: time changes nothing of its budget that matters before it wakes.
- */
+/* Whether a VCPU that blocks rests: until it wakes, time changes nothing of it that matters. */
 static bool server_rests(const struct laxity_instance *instance, const struct server_vcpu *vcpu);
 /* The VCPU's replenishment is due: sets left_ns and the next due time. */
 static void server_replenish(struct laxity_instance *instance, struct server_cpu *cpu,
@@ -109,30 +108,6 @@ struct server_due {
     bool is_queued;
     bool rests;
 };
-
-/* Puts it where it belongs, after it was changed. */
-static inline void server_queue_due(struct heap *queue, struct server_due *due)
-{
-    bool belongs = !due->rests && due->at_ns != LAXITY_NEVER;
-
-    if (due->is_queued && belongs && due->node.key == due->at_ns)
-        return;
-    due->node.key = due->at_ns;
-    if (due->is_queued && !belongs)
-        heap_remove(queue, &due->node);
-    else if (due->is_queued)
-        heap_update(queue, &due->node);
-    else if (belongs)
-        heap_insert(queue, &due->node);
-    due->is_queued = belongs;
-}
-
-/* The last time before now at which replenishments were served, had any been due. */
-static inline int64_t server_served_before(const struct laxity_instance *instance, int64_t now)
-{
-    int64_t quantum_ns = instance->settings.quantum_ns;
-    return quantum_ns ? server_on_quantum(instance, now) - quantum_ns : now - 1;
-}
 
 /* The first time that is not before due_ns and whole periods from phase_ns. */
 static inline int64_t server_in_phase(int64_t due_ns, int64_t phase_ns, int64_t period_ns)

@@ -50,6 +50,8 @@ struct server_cpu {
     int64_t armed_ns;        /* when `account` will be called, as told to the embedder */
 };
 
+#include "due.h"
+
 /* A CPU. */
 struct server_core {
     struct global_cpu global;
@@ -211,37 +213,6 @@ static inline void server_requeue(struct server_cpu *all, struct server_vcpu *vc
 {
     if (server_is_queued(vcpu))
         server_place(all, vcpu, server_key(vcpu), all->global.next_order++);
-}
-
-static inline void server_set_due(struct server_cpu *all, struct server_vcpu *vcpu, int64_t due_ns)
-{
-    vcpu->due.at_ns = due_ns;
-    server_queue_due(&all->replenishment_queue, &vcpu->due);
-}
-
-static inline void server_set_rest(struct server_cpu *all, struct server_vcpu *vcpu, bool rests)
-{
-    vcpu->due.rests = rests;
-    server_queue_due(&all->replenishment_queue, &vcpu->due);
-}
-
-/* The VCPU gets what came due while it rested. */
-static inline void server_catch_up(struct laxity_instance *instance, struct server_cpu *all,
-                                   struct server_vcpu *vcpu, int64_t now)
-{
-    int64_t served_ns = server_served_before(instance, now);
-
-    if (vcpu->due.rests && vcpu->due.at_ns <= served_ns)
-        server_replenish(instance, all, vcpu, served_ns);
-}
-
-/* The VCPU has nothing more to do: it is descheduled, or was put to sleep while it did not run. */
-static inline void server_block(struct laxity_instance *instance, struct server_cpu *all,
-                                struct server_vcpu *vcpu)
-{
-    server_blocked(instance, all, vcpu);
-    if (server_rests(instance, vcpu))
-        server_set_rest(all, vcpu, true);
 }
 
 static inline void server_join(struct server_cpu *all, struct server_vcpu *vcpu)

@@ -89,6 +89,8 @@ struct server_cpu {
     uint64_t next_order;
 };
 
+#include "due.h"
+
 static inline struct server_vcpu *server_vcpu_of(struct laxity_vcpu *vcpu)
 {
     return laxity_container(vcpu, struct server_vcpu, vcpu);
@@ -289,39 +291,6 @@ static inline void server_leave_urgent(struct server_cpu *cpu, struct server_vcp
     if (vcpu->is_urgent)
         heap_remove(&cpu->urgent_queue, &vcpu->urgent);
     vcpu->is_urgent = false;
-}
-
-/* Sets when the VCPU's next replenishment is due; LAXITY_NEVER: none is. */
-static inline void server_set_due(struct server_cpu *cpu, struct server_vcpu *vcpu, int64_t due_ns)
-{
-    vcpu->due.at_ns = due_ns;
-    server_queue_due(&cpu->replenishment_queue, &vcpu->due);
-}
-
-static inline void server_set_rest(struct server_cpu *cpu, struct server_vcpu *vcpu, bool rests)
-{
-    vcpu->due.rests = rests;
-    server_queue_due(&cpu->replenishment_queue, &vcpu->due);
-}
-
-/* The VCPU gets what came due while it rested. */
-static inline void server_catch_up(struct laxity_instance *instance, struct server_cpu *cpu,
-                                   struct server_vcpu *vcpu, int64_t now)
-{
-    int64_t served_ns = server_served_before(instance, now);
-
-    if (vcpu->due.rests && vcpu->due.at_ns <= served_ns)
-        server_replenish(instance, cpu, vcpu, served_ns);
-}
-
-/* The VCPU has nothing more to do: it is descheduled, or was put to sleep while it did not run, or
- * its server has served its lead. */
-static inline void server_block(struct laxity_instance *instance, struct server_cpu *cpu,
-                                struct server_vcpu *vcpu)
-{
-    server_blocked(instance, cpu, vcpu);
-    if (server_rests(instance, vcpu))
-        server_set_rest(cpu, vcpu, true);
 }
 
 /* From now on this VCPU's budget runs down; NULL: no budget does. */

@@ -865,14 +865,14 @@ MUTATIONS = [
     ),
     Mutation(
         "rest-served-at-once",
-        "budget.h",
+        "due.h",
         "server_on_quantum(instance, now) - quantum_ns : now - 1;",
         "server_on_quantum(instance, now) - quantum_ns : now;",
         "what is due at the instant of a wake comes after it",
     ),
     Mutation(
         "rest-outruns-the-quantum",
-        "budget.h",
+        "due.h",
         "quantum_ns ? server_on_quantum(instance, now) - quantum_ns : now - 1;",
         "now - 1;",
         "what comes due within a quantum comes at its end, rest or not",
@@ -895,7 +895,7 @@ MUTATIONS = [
     ),
     Mutation(
         "rest-in-the-queue",
-        "server.h",
+        "due.h",
         "    if (server_rests(instance, vcpu))\n        server_set_rest(cpu, vcpu, true);\n",
         "    (void)server_rests;\n",
         "no timer fires for a VCPU that rests",
