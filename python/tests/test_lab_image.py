@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from laxity.lab import cpio, image, packages
 from laxity.lab.errors import LabError
@@ -80,6 +82,26 @@ def test_a_kernel_loses_its_last_zeros_and_keeps_its_size_in_memory() -> None:
     file_bytes, memory_bytes = struct.unpack_from("<QQ", shorter, last + 32)
     assert (file_bytes, memory_bytes) == (100, 5100)
     assert struct.unpack_from("<Q", shorter, 40) == (0,)
+
+
+PROGRAM = b"\x7fELF" + bytes(range(256)) * 20
+
+
+def packed(path: Path, payload: bytes) -> Path:
+    """A kernel's file with that in it, as the build of Linux makes one; 5 sectors come before."""
+    header = bytearray(5 * 512)
+    header[0x1F1] = 4
+    struct.pack_into("<II", header, 0x248, 3, 4 + len(payload))
+    path.write_bytes(bytes(header) + b"abc" + payload + struct.pack("<I", len(PROGRAM)) + b"rest")
+    return path
+
+
+def test_a_kernel_is_taken_out_of_the_file_that_unpacks_itself(tmp_path: Path) -> None:
+    zstd = pa.Codec("zstd").compress(PROGRAM, asbytes=True)
+    for payload in (lzma.compress(PROGRAM), zstd):
+        assert image.unpacked_kernel(packed(tmp_path / "vmlinuz", payload)) == PROGRAM
+    with pytest.raises(LabError, match="vmlinuz is packed neither by xz nor by zstd"):
+        image.unpacked_kernel(packed(tmp_path / "vmlinuz", b"\x02!L\x18" * 9))
 
 
 GROWING = b"\xba\x00\x00\x00\x08\x48\xc7\x05abcd\x02\x00\x00\x00"

@@ -80,6 +80,8 @@ GUEST_PROGRAM = "laxity-guest"
 DOM0_PROGRAMS = ("laxity-sched", "laxity-trace", "laxity-still", "laxity-shelf", "laxity-soak")
 """Static programs that dom0 runs, of `xen/programs`."""
 
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
 PAGE_BYTES = 4096
 GROWTH = rb"\xba(\x00\x00\x00\x08)\x48\xc7\x05.{4}\x02\x00\x00\x00"
 """In machine code: edx = pages of 512 GiB; p2m's vm.flags = VM_ALLOC."""
@@ -430,23 +432,34 @@ def in_libraries(unpacked: Path, name: str) -> Path:
 
 
 def _kernel(unpacked: Path) -> bytes:
+    """The kernel of a package, as small as it can be, for dom0 and guests."""
+    (path,) = (unpacked / "boot").glob("vmlinuz-*")
+    return _without_zeros(_with_less_to_grow(unpacked_kernel(path)))
+
+
+def unpacked_kernel(path: Path) -> bytes:
     """The kernel as an ELF file, taken out of the file that unpacks itself.
 
-    Unpacking would take seconds under emulation, in dom0 and in each guest. The header's fields
-    are in the kernel's `Documentation/x86/boot.rst`.
+    Unpacking would take seconds under emulation, in each host and guest. The header's fields are in
+    the kernel's `Documentation/x86/boot.rst`. Raises LabError if it is packed in an unknown way.
     """
-    (path,) = (unpacked / "boot").glob("vmlinuz-*")
     data = path.read_bytes()
     real_mode_sectors = data[0x1F1] + 1
     offset, length = struct.unpack_from("<II", data, 0x248)
     start = real_mode_sectors * 512 + offset
+    packed = data[start : start + length]
+    if packed.startswith(ZSTD_MAGIC):
+        import pyarrow as pa  # noqa: PLC0415 - it takes long, and few need it
+
+        # The build of the kernel puts the size behind it.
+        (size,) = struct.unpack("<I", packed[-4:])
+        return bytes(pa.Codec("zstd").decompress(packed[:-4], size))
     try:
-        kernel = lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(data[start : start + length])
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(packed)
     except lzma.LZMAError:
         raise LabError(
-            f"the kernel {path.name} is not packed by xz", "this is not Debian 12's"
+            f"the kernel {path.name} is packed neither by xz nor by zstd", "this is not Debian's"
         ) from None
-    return _without_zeros(_with_less_to_grow(kernel))
 
 
 def _with_less_to_grow(elf: bytes) -> bytes:

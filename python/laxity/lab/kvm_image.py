@@ -1,4 +1,4 @@
-"""What the emulated KVM host boots: a kernel of Debian's as it is, with KVM's modules, and BusyBox.
+"""What the emulated KVM host boots: a kernel of Debian's, with KVM's modules, and BusyBox.
 
 The kernel is the newest of the next Debian's backports: what this Debian has is older than the
 scheduling classes of interest. It is taken from where this machine gets Debian, by apt, into
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from laxity import places
 from laxity.lab import cpio, packages
 from laxity.lab.errors import LabError
+from laxity.lab.image import unpacked_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +50,7 @@ class Image:
     version: str
     """The kernel's."""
     kernel: Path
+    """An ELF file, which starts without unpacking itself."""
     root: Path
     """The root file system, without Laxity's own files."""
 
@@ -79,7 +81,7 @@ def build(say: Callable[[str], None]) -> Image:
             for package in found:
                 packages.run("dpkg-deb", "--extract", package, unpacked)
             (bootable,) = unpacked.glob("usr/lib/modules/*/vmlinuz")
-            shutil.copyfile(bootable, made / KERNEL)
+            (made / KERNEL).write_bytes(unpacked_kernel(bootable))
             (made / ROOT).write_bytes(_root(unpacked))
             made.rename(place)
             shutil.rmtree(staging)

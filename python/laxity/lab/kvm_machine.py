@@ -57,7 +57,7 @@ class KvmMachine(Machine):
     arguments: str = ""
     """On the kernel's command line, behind those that the lab needs."""
 
-    firmware: ClassVar[tuple[str, ...]] = ("bios-256k.bin", "linuxboot_dma.bin")
+    firmware: ClassVar[tuple[str, ...]] = ("bios-256k.bin", "pvh.bin")
     crashes: ClassVar[Crashes] = CRASHES
 
     def contents(self) -> dict[str, bytes]:
