@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from conftest import Laxity
     from laxity.policies import Policy
+    from laxity.resolved import Resolved
 
 pytestmark = [
     pytest.mark.xen,
@@ -325,12 +326,13 @@ workload = { kind = "cpu-bound" }
 """
 
 BESIDE = """\
-(sh -c 'echo $$ >/tmp/ordinary; while :; do :; done' &)
+(sh -c 'renice -n 19 $$ && echo $$ >/tmp/ordinary; while :; do :; done' &)
 (. "$PLAN/{name}.sh") || exit 1
 kill "$(cat /tmp/ordinary)"
 mv "$RESULTS/{run}" "$RESULTS/{name}"
 """
-"""A run beside an ordinary task that always has something to do."""
+"""A run beside an ordinary task that always has something to do, and leaves its time to those that
+load the scheduler before."""
 
 PERIOD_NS = 10_000_000
 SWITCH_NS = 20_000
@@ -341,20 +343,33 @@ RESERVE_NS, RESERVE_PERIOD_NS = (
 )
 
 
-def test_ordinary_tasks_have_idle_time_and_a_reserve(tmp_path: Path) -> None:
-    """Both in one boot: budgets that leave time to a busy task, and budgets that leave none."""
+def test_nobody_starves(tmp_path: Path) -> None:
+    """All in one boot: an ordinary task where budgets leave time, and where they leave none; and a
+    VCPU that the policy lets wait.
+    """
     place, out = tmp_path / "plan", tmp_path / "out"
     place.mkdir()
-    hosts = {
+    beside = {
         name: Host.parse(FULL).resolve([f"domain.large.budget={budget}"])
         for name, budget in {"idle": "5 ms", "full": "8 ms"}.items()
     }
+    seldom_and_always = ("domain.small.budget=20 ms", "domain.small.period=2 s")
+    waits = Host.parse(FULL).resolve([*seldom_and_always, "domain.large.budget=10 ms"])
     script = ""
-    for name, host in hosts.items():
+    for name, host in beside.items():
         (place / f"{name}.sh").write_text(Plan.of(host.host).script(), "utf-8")
         script += BESIDE.format(name=name, run=RUN)
-    (place / SCRIPT).write_text(script, "utf-8")
+    before, window = Plan.of(waits.host).script().rsplit("window", 1)
+    patience = 'echo "patience 100000000" >>/tmp/scheduler.domains'
+    (place / SCRIPT).write_text(f"{script}{before}{patience}\nwindow{window}", "utf-8")
     results = boot(place, [TABLE["deferrable"]], out)
+    _ordinary_tasks_have_idle_time_and_a_reserve(beside, results, out)
+    _a_vcpu_that_waits_for_long_gets_moments(waits, results, out)
+
+
+def _ordinary_tasks_have_idle_time_and_a_reserve(
+    hosts: dict[str, Resolved], results: Path, out: Path
+) -> None:
     reserve_ns = {}
     for name, host in hosts.items():
         trace = out / f"{name}.laxtrace"
@@ -399,16 +414,8 @@ def most_in_a_period_ns(trace: Path, domain: int) -> int:
     return max(had_ns.values())
 
 
-def test_a_vcpu_that_waits_for_long_gets_moments(tmp_path: Path) -> None:
+def _a_vcpu_that_waits_for_long_gets_moments(host: Resolved, results: Path, out: Path) -> None:
     """The kernel would take a scheduler off that leaves a thread for 30 s; here, for a tenth."""
-    place, out = tmp_path / "plan", tmp_path / "out"
-    place.mkdir()
-    seldom_and_always = ("domain.small.budget=20 ms", "domain.small.period=2 s")
-    host = Host.parse(FULL).resolve([*seldom_and_always, "domain.large.budget=10 ms"])
-    before, window = Plan.of(host.host).script().rsplit("window", 1)
-    patience = 'echo "patience 100000000" >>/tmp/scheduler.domains'
-    (place / SCRIPT).write_text(f"{before}{patience}\nwindow{window}", "utf-8")
-    results = boot(place, [TABLE["deferrable"]], out)
     trace = out / "run.laxtrace"
     run = collect.run(host, results / RUN, trace, wall_ns=0)
     seldom, busy = (domain.cpu_ns for domain in run.domains)
