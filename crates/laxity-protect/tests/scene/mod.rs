@@ -26,6 +26,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, SockaddrIn, bind, connect, send, socket,
 };
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use rand_core::RngCore as _;
 
@@ -115,6 +116,8 @@ fn what_is_missing() -> Option<&'static str> {
 pub struct Scene {
     directory: PathBuf,
     daemons: [Option<Child>; 2],
+    /// Threads that wait for the end of each daemon.
+    ends: [Option<JoinHandle<Instant>>; 2],
     /// Number of starts of each daemon.
     starts: u32,
 }
@@ -166,6 +169,7 @@ impl Scene {
         Scene {
             directory,
             daemons: [None, None],
+            ends: [None, None],
             starts: 0,
         }
     }
@@ -248,7 +252,17 @@ impl Scene {
             .process_group(0);
         // SAFETY: what runs between fork and exec is one system call.
         unsafe { command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
-        self.daemons[host] = Some(command.spawn().unwrap());
+        let daemon = command.spawn().unwrap();
+        let process = Pid::from_raw(daemon.id() as i32);
+        self.daemons[host] = Some(daemon);
+        self.ends[host] = Some(thread::spawn(move || {
+            // The process is left for its owner, who may have taken it by now.
+            let _ = waitid(
+                Id::Pid(process),
+                WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT,
+            );
+            Instant::now()
+        }));
     }
 
     /// Sends a signal to the daemon of a host and to all its child processes.
@@ -274,6 +288,12 @@ impl Scene {
             }
             thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// Time at which a daemon that has ended did so.
+    pub fn ended_at(&mut self, host: usize) -> Instant {
+        let end = self.ends[host].take().expect("it was started");
+        end.join().unwrap()
     }
 
     pub fn has_ended(&mut self, host: usize) -> bool {
@@ -701,14 +721,14 @@ impl Seen {
         self.requests.lock().unwrap().clone()
     }
 
-    /// Time from `begin` to the first answer after the longest silence before `end`.
+    /// Time from `begin` to the first answer after the longest silence between `begin` and `end`.
     pub fn silence_after(&self, begin: Instant, end: Instant) -> Duration {
         let times = self.times.lock().unwrap();
         let silences = times
             .windows(2)
             .filter(|pair| (begin..end).contains(&pair[1].at));
         let longest = silences
-            .max_by_key(|pair| pair[1].at - pair[0].at)
+            .max_by_key(|pair| pair[1].at - pair[0].at.max(begin))
             .expect("there were answers");
         longest[1].at - begin
     }
