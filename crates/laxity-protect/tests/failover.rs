@@ -4,6 +4,7 @@
 mod etcd;
 mod scene;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::time::{Duration, Instant};
@@ -139,6 +140,28 @@ fn confined(process: u32) {
     assert!(memories > 0, "its memory is not where it should be");
 }
 
+/// Whether a thread of this process may have a real-time priority, as not in every container.
+fn may_be_prompt() -> bool {
+    let lowest = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the call reads the structure alone, and is about a thread that ends.
+    let allowed = || unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &lowest) } == 0;
+    std::thread::scope(|scope| scope.spawn(allowed).join().unwrap())
+}
+
+/// The names of the threads of a process that have a real-time priority.
+fn prompt(process: u32) -> BTreeSet<String> {
+    /// Number of the scheduling policy among the fields behind the name.
+    const POLICY: usize = 38;
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let stats = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("stat")).ok());
+    let names = stats.filter_map(|stat| {
+        let (head, fields) = stat.rsplit_once(')')?;
+        let policy: i32 = fields.split_whitespace().nth(POLICY)?.parse().ok()?;
+        (policy == libc::SCHED_RR).then(|| head.split_once('(').unwrap().1.to_string())
+    });
+    names.collect()
+}
+
 #[test]
 fn the_life_of_a_guest() {
     let Some(_turn) = scene::turn() else { return };
@@ -148,6 +171,11 @@ fn the_life_of_a_guest() {
     for host in [0, 1] {
         for process in scene.children(host) {
             confined(process);
+            assert_eq!(prompt(process), BTreeSet::new());
+        }
+        if may_be_prompt() {
+            let by_which_hosts_hear = ["driver", "receive", "send"].map(String::from);
+            assert_eq!(prompt(scene.daemon(host)), by_which_hosts_hear.into());
         }
     }
 

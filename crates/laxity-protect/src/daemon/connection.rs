@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
 use super::faults::{Step, reach};
+use super::priority;
 use crate::protocol::message::{self, Message};
 use crate::protocol::{CheckpointId, Part};
 use crate::transport::{Closer, Link};
@@ -70,6 +71,8 @@ impl Connection {
         thread::Builder::new()
             .name("receive".into())
             .spawn(move || {
+                // The driver says so where this is not allowed.
+                let _ = priority::raise();
                 let ended = loop {
                     match reader.frame() {
                         Ok(frame) => match taken.send(frame) {
@@ -84,6 +87,7 @@ impl Connection {
             })?;
         let both = closer.clone();
         thread::Builder::new().name("send".into()).spawn(move || {
+            let _ = priority::raise();
             let (mut sequence, mut frame) = (0, Vec::new());
             let mut send = |outgoing: &Outgoing| -> io::Result<()> {
                 let message = match outgoing {

@@ -13,6 +13,7 @@ use tracing::{debug, error, info, warn};
 
 use super::connection::{Connection, Heard, Outgoing};
 use super::faults::{Step, reach};
+use super::priority;
 use super::record::{Stored, incarnation};
 use super::worker::{Command, HANGS_AFTER, Report, Worker};
 use crate::clock::now_ns;
@@ -100,6 +101,12 @@ impl Driver {
     ///
     /// If something fails that it cannot do without, such as the disk with its record. Nothing leaves the guest then.
     pub fn run(self, record: Record) -> io::Result<()> {
+        if let Err(error) = priority::raise() {
+            warn!(
+                vm = self.vm,
+                "no real-time priority: failures are noticed later on a busy host: {error}"
+            );
+        }
         let incarnation = incarnation()?;
         let node = Node::new(self.settings, self.host, incarnation, record, now_ns());
         self.dial();

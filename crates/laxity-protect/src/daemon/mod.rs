@@ -11,6 +11,7 @@ pub mod control;
 mod driver;
 pub mod faults;
 mod greeting;
+mod priority;
 mod record;
 pub mod stream;
 mod worker;
