@@ -8,7 +8,7 @@ use laxity_host::{Domain, GuestScheduler, Host, Policy, Profile, ProfileOf, Vcpu
 use serde::Serialize;
 
 use crate::effort::Effort;
-use crate::guest::{self, GuestTask, History, Kind, Response};
+use crate::guest::{self, GuestTask, History, Kind, Response, Useful};
 use crate::server::{Server, quantum_ns};
 use crate::servers::{Assured, Nothing, Servers};
 use crate::supply::Supply;
@@ -222,7 +222,7 @@ fn holds(servers: &Servers, number: usize) -> bool {
     let free = iter::once_with(|| servers.never_waits(number)).flatten();
     let mut best = vec![None; server.tasks.len()];
     for supply in supplies.chain(free) {
-        improve(servers, number, &supply, &mut best);
+        improve(servers, number, &supply, Useful::InTime, &mut best);
         let mut tasks = best.iter().zip(&server.tasks);
         let all_hold = tasks.all(|(response, task)| {
             task.is_tick || response.is_some_and(|response| response.bound_ns <= task.deadline_ns)
@@ -343,13 +343,19 @@ fn find_responses(servers: &mut Servers) {
 fn responses(servers: &Servers, number: usize, assured: &Assured) -> Vec<Option<Response>> {
     let mut best = vec![None; servers.servers[number].tasks.len()];
     for supply in &assured.supplies {
-        improve(servers, number, supply, &mut best);
+        improve(servers, number, supply, Useful::All, &mut best);
     }
     best
 }
 
 /// Lowers the bounds on the response times of the tasks of a VCPU as far as one supply does.
-fn improve(servers: &Servers, number: usize, supply: &Supply, best: &mut [Option<Response>]) {
+fn improve(
+    servers: &Servers,
+    number: usize,
+    supply: &Supply,
+    useful: Useful,
+    best: &mut [Option<Response>],
+) {
     let server = &servers.servers[number];
     let history = match supply.memory_ns {
         Some(window_ns) => History {
@@ -365,6 +371,7 @@ fn improve(servers: &Servers, number: usize, supply: &Supply, best: &mut [Option
         supply,
         &history,
         servers.effort,
+        useful,
     );
     for (best, found) in best.iter_mut().zip(found) {
         *best = ([*best, found].into_iter().flatten()).min_by_key(|response| response.bound_ns);

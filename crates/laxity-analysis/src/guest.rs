@@ -165,6 +165,14 @@ pub(crate) fn workloads(tasks: &[GuestTask], responses_ns: &[Option<Ns>]) -> Opt
         .collect()
 }
 
+/// The bounds on response times that are of use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Useful {
+    All,
+    /// Those within deadlines: the search for a bound ends beyond its deadline.
+    InTime,
+}
+
 /// Bounds on response times, from the arrival, of tasks in their order: by rank, the highest first (EDF:
 /// any), ticks before all.
 pub(crate) fn responses(
@@ -173,9 +181,10 @@ pub(crate) fn responses(
     supply: &Supply,
     history: &History,
     effort: Effort,
+    useful: Useful,
 ) -> Vec<Option<Response>> {
     match scheduler {
-        GuestScheduler::RateMonotonic => fixed_priority(tasks, supply, history),
+        GuestScheduler::RateMonotonic => fixed_priority(tasks, supply, history, useful),
         GuestScheduler::Edf => edf(tasks, supply, history, effort),
     }
 }
@@ -216,10 +225,15 @@ fn fixed_priority(
     tasks: &[GuestTask],
     supply: &Supply,
     history: &History,
+    useful: Useful,
 ) -> Vec<Option<Response>> {
     (0..tasks.len())
         .map(|rank| {
             let (above, task) = (&tasks[..rank], &tasks[rank]);
+            let latest_ns = match useful {
+                Useful::All => Ns::MAX,
+                Useful::InTime => task.deadline_ns,
+            };
             if !is_sustained(&tasks[..=rank], supply) {
                 return None;
             }
@@ -235,6 +249,7 @@ fn fixed_priority(
                 task,
                 |load_ns, busy_ns, jobs| supply.time_for(load_ns, used_ns(busy_ns, jobs)),
                 0,
+                latest_ns,
             )
             .map(|bound_ns| Response {
                 bound_ns,
@@ -256,6 +271,7 @@ fn fixed_priority(
                         } else {
                             supply.gap_ns.max(supply.period_ns)
                         },
+                        latest_ns,
                     )
                 })
                 .flatten()
@@ -271,20 +287,27 @@ fn fixed_priority(
         .collect()
 }
 
-/// The longest response of any job of `task` in a busy period of it and those above. `earlier_ns`:
-/// how long before time 0 tasks above that are not bound may have begun to arrive. `time_for` is asked
-/// with the load, the time so far and the number of the task's jobs in it.
+/// The longest response of any job of `task` in a busy period of it and those above; `None` if it is
+/// longer than `latest_ns`. `earlier_ns`: how long before time 0 tasks above that are not bound may
+/// have begun to arrive. `time_for` is asked with the load, the time so far and the number of the
+/// task's jobs in it.
 fn busy_period(
     above: &[GuestTask],
     task: &GuestTask,
     time_for: impl Fn(Ns, Ns, Ns) -> Option<Ns>,
     earlier_ns: Ns,
+    latest_ns: Ns,
 ) -> Option<Ns> {
     let mut response_ns = 0;
     let mut end_ns = 0;
     let mut steps = 0;
     for job in 0..JOBS_MAX {
+        let arrival_ns = job * task.period_ns - task.jitter_ns;
         loop {
+            let is_late = end_ns - arrival_ns > latest_ns;
+            if steps > STEPS_MAX || is_late || end_ns > JOBS_MAX * task.period_ns {
+                return None;
+            }
             let load_ns = (job + 1) * task.cost_ns
                 + above
                     .iter()
@@ -296,12 +319,9 @@ fn busy_period(
             }
             end_ns = next_ns;
             steps += 1;
-            if steps > STEPS_MAX || end_ns > JOBS_MAX * task.period_ns {
-                return None;
-            }
         }
-        response_ns = response_ns.max(end_ns - job * task.period_ns + task.jitter_ns);
-        if end_ns <= (job + 1) * task.period_ns - task.jitter_ns {
+        response_ns = response_ns.max(end_ns - arrival_ns);
+        if end_ns <= arrival_ns + task.period_ns {
             return Some(response_ns);
         }
     }
@@ -319,13 +339,14 @@ fn edf(
 ) -> Vec<Option<Response>> {
     let meets_deadlines = edf_is_schedulable(tasks, supply);
     let longest_ns = (effort.searches_edf() && is_sustained(tasks, supply))
-        .then(|| longest_busy_period(tasks, supply))
+        .then(|| longest_busy_period(tasks, supply, |_| true))
         .flatten();
     (0..tasks.len())
         .map(|number| {
             let task = &tasks[number];
             if task.is_tick {
-                return fixed_priority(&tasks[..=number], supply, &History::unknown())[number];
+                return fixed_priority(&tasks[..=number], supply, &History::unknown(), Useful::All)
+                    [number];
             }
             let searched = longest_ns
                 .and_then(|longest_ns| edf_response(tasks, number, supply, history, longest_ns))
@@ -413,26 +434,27 @@ fn edf_is_schedulable(tasks: &[GuestTask], supply: &Supply) -> bool {
     {
         return false;
     }
-    let Some(longest_ns) = longest_busy_period(tasks, supply) else {
-        return false;
+    // When what is due by the end of a window is served, if by then.
+    let served_ns = |window_ns: Ns| {
+        let demand_ns = tasks.iter().map(|task| task.demand_ns(window_ns)).sum();
+        let served_ns = supply.time_for(demand_ns, Ns::MAX);
+        served_ns.filter(|&served_ns| served_ns <= window_ns)
     };
-    let demand_ns = |window_ns: Ns| {
-        tasks
-            .iter()
-            .map(|task| task.demand_ns(window_ns))
-            .sum::<Ns>()
+    // Where a deadline is missed, one early in the busy period often is, whose end takes many steps to find.
+    let is_in_time = |busy_ns: Ns| {
+        last_deadline(tasks, busy_ns).is_none_or(|window_ns| served_ns(window_ns).is_some())
+    };
+    let Some(longest_ns) = longest_busy_period(tasks, supply, is_in_time) else {
+        return false;
     };
     let Some(mut window_ns) = last_deadline(tasks, longest_ns + 1) else {
         return true;
     };
     // From the last deadline down. What is served by `served_ns` is so for every window between.
     for _ in 0..STEPS_MAX {
-        let Some(served_ns) = supply.time_for(demand_ns(window_ns), Ns::MAX) else {
+        let Some(served_ns) = served_ns(window_ns) else {
             return false;
         };
-        if served_ns > window_ns {
-            return false;
-        }
         let below_ns = if served_ns < window_ns {
             served_ns + 1
         } else {
@@ -446,10 +468,18 @@ fn edf_is_schedulable(tasks: &[GuestTask], supply: &Supply) -> bool {
     false
 }
 
-/// The longest time for which the tasks can keep their VCPU at work.
-fn longest_busy_period(tasks: &[GuestTask], supply: &Supply) -> Option<Ns> {
+/// The longest time for which the tasks can keep their VCPU at work. `goes_on` is asked with shorter times, each longer
+/// than the one before, and ends the search.
+fn longest_busy_period(
+    tasks: &[GuestTask],
+    supply: &Supply,
+    goes_on: impl Fn(Ns) -> bool,
+) -> Option<Ns> {
     let mut window_ns = tasks.iter().map(|task| task.cost_ns).sum();
     for _ in 0..STEPS_MAX {
+        if !goes_on(window_ns) {
+            return None;
+        }
         let load_ns = tasks.iter().map(|task| task.request_ns(window_ns, 0)).sum();
         let next_ns = supply.time_for(load_ns, Ns::MAX)?;
         if next_ns <= window_ns {

@@ -19,7 +19,7 @@
 //! that much is therefore back in time.
 
 use crate::effort::Effort;
-use crate::guest::{self, History};
+use crate::guest::{self, History, Useful};
 use crate::server::{REPLENISHMENTS_MAX, Server};
 use crate::supply::{Contention, Supply, demanded};
 use crate::time::Ns;
@@ -108,11 +108,17 @@ pub(crate) fn used_without_server_ns(
 ) -> Option<Ns> {
     let free = Supply::free(contention.clone(), first_ns);
     let history = History::unknown();
-    let responses_ns: Vec<Option<Ns>> =
-        guest::responses(server.guest, &server.tasks, &free, &history, effort)
-            .into_iter()
-            .map(|response| response.map(|response| response.bound_ns))
-            .collect();
+    let responses_ns: Vec<Option<Ns>> = guest::responses(
+        server.guest,
+        &server.tasks,
+        &free,
+        &history,
+        effort,
+        Useful::All,
+    )
+    .into_iter()
+    .map(|response| response.map(|response| response.bound_ns))
+    .collect();
     let workloads = guest::workloads(&server.tasks, &responses_ns)?;
     Some(demanded(&workloads, window_ns))
 }

@@ -141,7 +141,7 @@ impl Workload {
             return 0;
         }
         let span_ns = (window_ns + self.response_ns - self.cost_ns).max(0);
-        let whole = span_ns / self.period_ns;
+        let whole = divide(span_ns, self.period_ns);
         whole * self.cost_ns + self.cost_ns.min(span_ns - whole * self.period_ns)
     }
 
@@ -233,7 +233,7 @@ impl Rival {
                 period_ns,
                 slack_ns,
             } => {
-                let whole = window_ns / period_ns;
+                let whole = divide(window_ns, period_ns);
                 let begun_ns = window_ns - whole * period_ns - slack_ns;
                 whole * budget_ns + begun_ns.clamp(0, budget_ns)
             }
@@ -264,7 +264,7 @@ pub(crate) fn demanded(tasks: &[Workload], window_ns: Ns) -> Ns {
 }
 
 /// All that takes the CPU away from a VCPU that could run; clones share it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Contention {
     /// Once.
     blocking_ns: Ns,
@@ -274,8 +274,9 @@ pub(crate) struct Contention {
     rivals: Rc<Vec<Rival>>,
     /// Where the VCPU may run on several CPUs, what keeps all of them busy; then no others are rivals.
     everywhere: Option<Rc<Everywhere>>,
-    /// The least time that others take of every window: a part of the window, and a number of nanoseconds.
-    least: (f64, f64),
+    /// For the least time to get an amount of CPU time: what others take once, in nanoseconds, and the factor by which
+    /// the time is longer than both amounts together; `None` if others take all of every window.
+    least: Option<(f64, f64)>,
 }
 
 /// What can keep several CPUs busy at once. Each bound holds by itself.
@@ -381,7 +382,7 @@ impl Contention {
             competitors: Rc::new(competitors),
             rivals: Rc::new(others),
             everywhere: None,
-            least: (part * lower, once_ns * lower),
+            least: (part * lower < 1.0).then(|| (once_ns * lower, lower / (1.0 - part * lower))),
         }
     }
 
@@ -432,9 +433,9 @@ impl Contention {
 
     /// No shorter time is enough to get `load_ns` of CPU; `None` if no time is.
     fn least_ns(&self, load_ns: Ns) -> Option<Ns> {
-        let (part, once_ns) = self.least;
-        let time_ns = (load_ns as f64 + once_ns) / (1.0 - part) * (1.0 - ROUNDED);
-        (part < 1.0).then_some(time_ns as Ns)
+        let (once_ns, factor) = self.least?;
+        let time_ns = (bits_64(load_ns) as f64 + once_ns) * factor;
+        Some((time_ns as u64).into())
     }
 
     /// The longest time to get `load_ns` of CPU with budget for it; `None` if longer than
@@ -761,7 +762,7 @@ impl Supply {
         if load_ns > WINDOW_NS_MAX {
             return None;
         }
-        let periods = (load_ns - 1) / self.budget_ns.max(1);
+        let periods = divide(load_ns - 1, self.budget_ns.max(1));
         let (before_ns, rest_ns) = (periods * self.period_ns, load_ns - periods * self.budget_ns);
         match &self.delay {
             Delay::Free(contention) => contention.serve(load_ns, WINDOW_NS_MAX),
