@@ -90,7 +90,8 @@ MUTATIONS = [
         "replenish-early",
         "fixed_period.c",
         "    int64_t due_ns = vcpu->due.at_ns + parameters->period_ns;\n\n    if (due_ns <= now)",
-        "    int64_t due_ns = vcpu->due.at_ns + parameters->period_ns - 1;\n\n    if (due_ns <= now)",
+        "    int64_t due_ns = vcpu->due.at_ns + parameters->period_ns - 1;\n\n"
+        "    if (due_ns <= now)",
         "a budget comes once a period, not sooner",
         quick=True,
         by="storm",

@@ -60,8 +60,8 @@ METHOD = (
     " takes: that of EEVDF, or sched_ext, which calls a policy's verified BPF. The tracer's own"
     f" time, which is what the empty function {EMPTY} seems to take, is left out. Costs are in"
     f" instructions, which the machine counts and which take {NS_AN_INSTRUCTION} ns each. A"
-    f" decision is {DECIDES}; lost are {', '.join(CLASS)}, ordinary tasks' included, and {TIMER}: what"
-    " a policy does when a timer rings. Switches between address spaces, exits and the interrupts"
+    f" decision is {DECIDES}; lost are {', '.join(CLASS)}, ordinary tasks' included, and {TIMER}:"
+    " what a policy does when a timer rings. Switches between address spaces, exits and the interrupts"
     " themselves are not among these: no scheduler changes what one of them takes. Each row has a"
     " demand in place of a published value."
 )
