@@ -331,7 +331,7 @@ def _of_both_families() -> str:
 
     On a machine that others use, who is slow is not to be taken for dead.
     """
-    text = SITE.read_text().replace("[[vm]]", '[[vm]]\ndetection = "10 s"')
+    text = SITE.read_text().replace("[[vm]]", '[[vm]]\nheartbeat = "3 s"\ndetection = "10 s"')
     text = re.sub(r'address = "192.0.2.([234]\d)(/24)"', BOTH.format("/64"), text)
     return re.sub(r'address = "192.0.2.([234]\d)()"', BOTH.format(""), text)
 

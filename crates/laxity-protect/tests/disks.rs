@@ -18,17 +18,17 @@ use scene::{CHECK, Clients, Death, HOSTS, Scene, Seen, number};
 /// A guest with a disk. Its kernel is told not to check its timer, which is late on a busy machine.
 /// The hosts may not hear each other there for longer than the default of 300 ms, and a standby takes
 /// over from a primary that lives: the test goes on then.
-const GUEST: &str = "memory = \"96 MiB\"\naccelerator = \"tcg\"\ndetection = \"1 s\"\n\
+const GUEST: &str = "memory = \"96 MiB\"\naccelerator = \"tcg\"\nheartbeat = \"300 ms\"\ndetection = \"1 s\"\n\
                      volumes = [\"HOST.disk\"]\n\
                      append = \"quiet no_timer_check disk=/dev/vda\"";
 /// A guest with a database on its disk, which is behind `BUS`, and a journal of SQLite's kind
 /// `JOURNAL`.
-const DATABASE: &str = "memory = \"96 MiB\"\naccelerator = \"tcg\"\ndetection = \"1 s\"\n\
+const DATABASE: &str = "memory = \"96 MiB\"\naccelerator = \"tcg\"\nheartbeat = \"300 ms\"\ndetection = \"1 s\"\n\
                         volumes = [\"HOST.disk\"]\nvolume-bus = \"BUS\"\n\
                         append = \"quiet no_timer_check disk=/dev/DISK journal=JOURNAL\"";
 
 /// A guest whose root is on its disk, with a database of PostgreSQL.
-const SERVER: &str = "memory = \"128 MiB\"\naccelerator = \"tcg\"\ndetection = \"1 s\"\n\
+const SERVER: &str = "memory = \"128 MiB\"\naccelerator = \"tcg\"\nheartbeat = \"300 ms\"\ndetection = \"1 s\"\n\
                       volumes = [\"HOST.disk\"]\n\
                       append = \"quiet no_timer_check disk=/dev/vda\"";
 /// Queries to PostgreSQL, and what its answers begin with: whether the database is whole, and each

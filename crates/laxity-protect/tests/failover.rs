@@ -18,8 +18,8 @@ use scene::{Clients, Flood, Flooded, HOSTS, POWER_OFF, Scene, Strangers, ask_onc
 /// late, for which the kernel would not boot unless it is told not to check.
 const GUEST: &str = "memory = \"96 MiB\"\naccelerator = \"tcg\"\nappend = \"quiet no_timer_check\"";
 /// The setting of the guest where a test needs to know which host is the primary: on a busy machine the hosts
-/// may not hear each other for seconds, and with the default of 300 ms a standby takes over.
-const STEADY: &str = "detection = \"10 s\"";
+/// may not hear each other for seconds, and with the defaults a standby takes over.
+const STEADY: &str = "heartbeat = \"3 s\"\ndetection = \"10 s\"";
 
 /// Steps of an epoch at which a primary, or a standby, dies.
 const PRIMARY_STEPS: [&str; 6] = [
@@ -481,7 +481,7 @@ fn a_standby_that_acknowledges_nothing_is_given_up() {
     let Some(_turn) = scene::turn() else { return };
     let settings = "standby-lost = \"continue\"";
     // Ten times this is how long an acknowledgement may take.
-    let settings = format!("detection = \"3 s\"\n{settings}");
+    let settings = format!("heartbeat = \"1 s\"\ndetection = \"3 s\"\n{settings}");
     let mut scene = Scene::new("stalled", &format!("{GUEST}\n{settings}"));
     scene.start(0, None);
     scene.start(1, None);

@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use scene::{CHECK, Clients, Scene};
 
 /// A guest whose hosts do not take a busy machine for a failure.
-const GUEST: &str = "memory = \"96 MiB\"\naccelerator = \"tcg\"\ndetection = \"10 s\"\n\
+const GUEST: &str = "memory = \"96 MiB\"\naccelerator = \"tcg\"\nheartbeat = \"3 s\"\ndetection = \"10 s\"\n\
                      append = \"quiet no_timer_check\"";
 
 /// The same with a disk.

@@ -118,6 +118,7 @@ fn short_plans() -> Vec<Plan> {
             witness: has(4),
             heartbeat_ns: 8 * MS,
             detection_ns: 30 * MS,
+            detection_min_ns: 24 * MS,
             lease_ns: 40 * MS,
             stall_ns: 300 * MS,
             checkpoint_bytes_max: 1 << 20,

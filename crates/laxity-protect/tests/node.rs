@@ -14,6 +14,7 @@ const SETTINGS: Settings = Settings {
     witness: false,
     heartbeat_ns: 10,
     detection_ns: 30,
+    detection_min_ns: 30,
     lease_ns: 100,
     stall_ns: 1_000,
     drift_ppm: 100_000,
@@ -424,6 +425,60 @@ fn a_process_that_was_asleep_does_not_take_silence_for_a_failure() {
             .any(|action| matches!(action, Action::Activate(_)))
     );
     assert_eq!(side.node.status().state, State::Armed);
+}
+
+/// A standby that could take over, and hears its primary every 10 ns.
+fn steady() -> Side {
+    let mut side = Side::standby(Settings {
+        detection_ns: 300,
+        ..SETTINGS
+    });
+    side.hear_checkpoint(header(1, true, false));
+    side.hear_checkpoint(header(2, false, true));
+    side
+}
+
+/// Time of silence, with a look at the clock each nanosecond, until the host takes over.
+fn taken_over_after_ns(mut side: Side) -> i64 {
+    let begun_ns = side.now_ns;
+    while !side.wait(1).contains(&Action::Activate(id(1, 2))) {
+        assert!(side.now_ns < begun_ns + 1000, "it never takes over");
+    }
+    side.now_ns - begun_ns
+}
+
+#[test]
+fn a_standby_is_as_patient_as_its_primary_is_uneven() {
+    let mut unknown = steady();
+    live(&mut unknown, 290);
+    assert_eq!(taken_over_after_ns(unknown), 300);
+    let mut even = steady();
+    live(&mut even, 300);
+    assert_eq!(taken_over_after_ns(even), 30);
+    for (gap_ns, patience_ns) in [(20, 60), (90, 270), (250, 300)] {
+        let mut uneven = steady();
+        for _ in 1..gap_ns / 10 {
+            uneven.wait(10);
+        }
+        live(&mut uneven, 300);
+        assert_eq!(taken_over_after_ns(uneven), patience_ns, "after {gap_ns}");
+    }
+}
+
+#[test]
+fn a_standby_whose_own_pauses_are_long_is_patient() {
+    let mut side = steady();
+    live(&mut side, 300);
+    side.wait(16);
+    assert_eq!(taken_over_after_ns(side), 30, "the silence begins anew");
+    let mut side = steady();
+    live(&mut side, 300);
+    side.wait(15);
+    assert_eq!(taken_over_after_ns(side), 15, "it was awake in time");
+    let mut side = steady();
+    live(&mut side, 300);
+    side.wait(1000);
+    assert_eq!(taken_over_after_ns(side), 300);
 }
 
 #[test]

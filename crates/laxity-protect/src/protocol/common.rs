@@ -3,6 +3,7 @@
 use super::action::{Action, Notice};
 use super::event::Record;
 use super::message::{Greetings, Hello, Message, Standing};
+use super::patience::Patience;
 use super::settings::Settings;
 
 /// The state of a node in one word.
@@ -51,6 +52,8 @@ pub(super) struct Common {
     pub(super) connected_ns: i64,
     /// Time of the last message from the other host.
     pub(super) heard_ns: i64,
+    /// Judges a silence of the other host.
+    pub(super) patience: Patience,
     pub(super) heartbeat_due_ns: i64,
     pub(super) event_ns: i64,
 }

@@ -20,6 +20,7 @@ mod common;
 mod event;
 pub mod interval;
 pub mod message;
+mod patience;
 mod primary;
 mod settings;
 mod standby;
@@ -31,6 +32,7 @@ use common::{Common, Next};
 pub use event::{Event, Order, Record, Verdict};
 use message::{Greetings, Standing};
 pub use message::{Hello, Message, Reason};
+use patience::Patience;
 pub use primary::Primary;
 pub use settings::{
     DETECTION_HEARTBEATS, LEASE_INTERVALS, Mode, Settings, StandbyLost, Unworkable, defaults,
@@ -89,6 +91,7 @@ impl Node {
                 peer: None,
                 connected_ns: now_ns,
                 heard_ns: now_ns,
+                patience: Patience::default(),
                 heartbeat_due_ns: now_ns,
                 event_ns: now_ns,
             },
@@ -101,13 +104,18 @@ impl Node {
         let common = &mut self.common;
         let asleep_ns = now_ns - common.event_ns;
         common.event_ns = now_ns;
+        // This process did not run, or its clock has jumped: the time that has passed proves nothing
+        // about the other host.
         if asleep_ns > common.settings.detection_ns / 2 {
-            // This process did not run, or its clock has jumped: the time that has passed proves
-            // nothing about the other host.
+            common.patience.note(&common.settings, asleep_ns);
             common.heard_ns = now_ns;
             if let Role::Standby(standby) = &mut self.role {
                 standby.wait_anew(now_ns);
             }
+        } else if asleep_ns > common.patience.limit_ns(&common.settings) / 2
+            && let Role::Standby(standby) = &mut self.role
+        {
+            standby.hear_primary(now_ns);
         }
         match event {
             Event::Timer => {}
@@ -204,6 +212,8 @@ impl Node {
     fn receive(&mut self, now_ns: i64, message: Message, actions: &mut Vec<Action>) {
         let standing = self.standing();
         let common = &mut self.common;
+        let silence_ns = now_ns - common.silent_from_ns();
+        common.patience.note(&common.settings, silence_ns);
         common.heard_ns = now_ns;
         let next = match message {
             Message::Hello(hello) if !common.agrees(&hello) => Next::Disconnect(Notice::Disagrees),

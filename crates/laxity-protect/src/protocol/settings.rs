@@ -34,8 +34,8 @@ pub mod defaults {
     const MS: i64 = 1_000_000;
 
     /// Interval between two signs of life.
-    pub const HEARTBEAT_NS: i64 = 50 * MS;
-    /// Silence after which the other side counts as lost.
+    pub const HEARTBEAT_NS: i64 = 20 * MS;
+    /// Silence after which the other side counts as lost, however unevenly it was heard.
     pub const DETECTION_NS: i64 = 300 * MS;
     /// Time without an acknowledgement, in multiples of `detection`, after which a living standby has
     /// stalled. Pauses of a busy machine are shorter.
@@ -65,8 +65,11 @@ pub struct Settings {
     pub witness: bool,
     /// Interval between two signs of life.
     pub heartbeat_ns: i64,
-    /// Silence after which the other side counts as lost.
+    /// Silence after which the other side counts as lost, however unevenly it was heard.
     pub detection_ns: i64,
+    /// Silence after which the other host is not taken for lost yet, however evenly it was heard; at least
+    /// [`DETECTION_HEARTBEATS`].
+    pub detection_min_ns: i64,
     /// Time without an acknowledgement after which a living standby counts as stalled; also the
     /// time without a checkpoint, and the time until a guest runs after a takeover, after which that
     /// counts as too long.

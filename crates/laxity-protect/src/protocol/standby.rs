@@ -341,7 +341,8 @@ impl Standby {
     /// Time at which the primary has been silent for long enough and its lease has run out by its
     /// own clock.
     fn take_over_ns(&self, common: &Common) -> i64 {
-        let silence_ns = self.primary_heard_ns + common.settings.detection_ns;
+        let patience_ns = common.patience.limit_ns(&common.settings);
+        let silence_ns = self.primary_heard_ns + patience_ns;
         silence_ns.max(self.promised_ns + common.settings.lease_wait_ns())
     }
 

@@ -1,6 +1,6 @@
 //! Plans of histories: faults with their times.
 
-use crate::protocol::{Mode, Part, Settings, StandbyLost, interval};
+use crate::protocol::{DETECTION_HEARTBEATS, Mode, Part, Settings, StandbyLost, interval};
 
 use super::draw::Draw;
 use super::network::Damage;
@@ -224,6 +224,7 @@ impl Plan {
 
     fn random_settings(draw: &mut Draw) -> Settings {
         let maximum_ns = draw.between(10 * MS, 20 * MS);
+        let (heartbeat_ns, detection_ns) = (8 * MS, draw.between(24 * MS, 40 * MS));
         Settings {
             vm: 7,
             mode: if draw.chance(2) {
@@ -237,8 +238,9 @@ impl Plan {
                 StandbyLost::Continue
             },
             witness: draw.chance(2),
-            heartbeat_ns: 8 * MS,
-            detection_ns: draw.between(24 * MS, 40 * MS),
+            heartbeat_ns,
+            detection_ns,
+            detection_min_ns: DETECTION_HEARTBEATS * heartbeat_ns,
             stall_ns: draw.between(12 * MS, 60 * MS),
             lease_ns: 2 * maximum_ns + draw.between(0, 20 * MS),
             checkpoint_bytes_max: 1 << 20,

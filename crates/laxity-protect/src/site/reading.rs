@@ -14,7 +14,7 @@ use crate::guest::DEVICE_STATE_BYTES_MAX;
 use crate::guest::disk::STAGED_BYTES_MAX;
 use crate::guest::patches::batch_bytes_max;
 use crate::protocol::interval::Bounds;
-use crate::protocol::{Mode, Settings, StandbyLost};
+use crate::protocol::{DETECTION_HEARTBEATS, Mode, Settings, StandbyLost};
 
 /// A site file that is being read: where its paths begin, and what is wrong with it.
 pub struct Reading<'r> {
@@ -71,6 +71,10 @@ impl Reading<'_> {
             .detection
             .value
             .map_or(defaults::DETECTION_NS, |time| time.ns);
+        let heartbeat_ns = table
+            .heartbeat
+            .value
+            .map_or(defaults::HEARTBEAT_NS, |time| time.ns);
         let disks_bytes_max = match items(&table.volumes).is_empty() {
             true => 0,
             false => STAGED_BYTES_MAX,
@@ -86,11 +90,9 @@ impl Reading<'_> {
                 Some(StandbyLostWord::Stop) | None => StandbyLost::Stop,
             },
             witness: false,
-            heartbeat_ns: table
-                .heartbeat
-                .value
-                .map_or(defaults::HEARTBEAT_NS, |time| time.ns),
+            heartbeat_ns,
             detection_ns,
+            detection_min_ns: DETECTION_HEARTBEATS * heartbeat_ns,
             lease_ns: table.lease.value.map_or(defaults::LEASE_NS, |time| time.ns),
             stall_ns: defaults::STALL_DETECTIONS * detection_ns,
             drift_ppm: defaults::DRIFT_PPM,

@@ -103,6 +103,8 @@ fn settings(how: &Protected, failure: Option<Failure>) -> Settings {
         witness: false,
         heartbeat_ns: defaults::HEARTBEAT_NS.min(detection_ns / HEARTBEATS),
         detection_ns,
+        // Signs of life take no time here, which says nothing of a real network.
+        detection_min_ns: detection_ns,
         stall_ns: defaults::STALL_DETECTIONS * detection_ns,
         lease_ns: (LEASE_INTERVALS * how.interval_ns).max(lease_ns),
         drift_ppm: defaults::DRIFT_PPM,
