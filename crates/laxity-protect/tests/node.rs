@@ -527,6 +527,20 @@ fn a_copy_without_end_arms_some_time() {
 }
 
 #[test]
+fn the_copy_of_all_of_the_memory_makes_no_epoch_longer() {
+    let mut side = Side::primary(SETTINGS);
+    let lasts = |side: &mut Side, number| {
+        side.captured(number);
+        side.now_ns += 20;
+        side.hear(Message::Acknowledge(id(1, number)));
+        side.node.status().interval_ns
+    };
+    assert_eq!(lasts(&mut side, 1), Some(SETTINGS.interval.minimum_ns));
+    side.wait(5);
+    assert_eq!(lasts(&mut side, 2), Some(20));
+}
+
+#[test]
 fn what_the_standby_has_is_asked_for_before_it_is_taken_for_granted() {
     // The connection breaks with a checkpoint on its way: it is sent again, counts, or everything
     // is copied.

@@ -648,7 +648,11 @@ impl Primary {
             pause_ns: flight.pause_ns,
             transfer_ns: self.transfer_ns,
         };
-        self.interval_ns = interval::next(&common.settings.interval, self.interval_ns, measured);
+        // The copy of all of the memory says nothing of epochs.
+        if !flight.header.full {
+            let bounds = &common.settings.interval;
+            self.interval_ns = interval::next(bounds, self.interval_ns, measured);
+        }
         self.due_ns = (flight.begun_ns + self.interval_ns).max(now_ns);
         if flight.last {
             self.set_output(Output::Closed, actions);
