@@ -669,7 +669,8 @@ void BPF_PROG(on_dispatch, int32_t number, struct task_struct *previous)
         requests->stolen |= SCX_BIT(cpu);
     else
         requests->stolen &= ~SCX_BIT(cpu);
-    /* on_running sets the alarm of a turn that begins. Other CPUs may wait for what CPU 0 accounts. */
+    /* on_running sets the alarm of a turn that begins. Other CPUs may wait for what CPU 0 accounts.
+     */
     if (thread && !is_chosen && !is_reserved && !starved && before != chosen &&
         (cpu || requests->cpu[cpu].armed_ns <= requests->account_ns))
         requests->changed &= ~SCX_BIT(cpu);

@@ -307,8 +307,8 @@ static void take_vcpu(struct scx *scx)
         affinity & SCX_BIT(cpu) ? (uint32_t)cpu : (uint32_t)__builtin_ctzll(affinity);
     *scratch = domain->block->parameters;
     refuse(scx_call_with(scx, SCX_ADD_VCPU, vcpu->block, scratch, 0), domain->name);
-    *owner_of(vcpu) = (struct scx_vcpu){
-        .vcpu = (uint64_t)vcpu->block, .thread = thread, .affinity = affinity};
+    *owner_of(vcpu) =
+        (struct scx_vcpu){.vcpu = (uint64_t)vcpu->block, .thread = thread, .affinity = affinity};
     vcpu_count += vcpu == &vcpus[vcpu_count];
     named = (uint64_t)owner_of(vcpu);
     if (bpf_map_update_elem(scx->threads_file, &thread, &named, BPF_NOEXIST))

@@ -3,11 +3,11 @@
  * Deferrable, periodic and polling servers: fixed-priority servers whose budget is set to full once
  * a period (RT-Xen, EMSOFT 2011, sections 4.1 and 4.2; docs/explanation/policies.md has the rules).
  *
- * The three differ in the budget of a VCPU that has nothing to do. Under deferrable it is kept until
- * the end of the period, so that the VCPU needs no timer until it wakes. Under periodic it runs
- * down, as if an idle task ran at the VCPU's priority: the VCPU goes over to the RdyQ, in the place
- * that it has. Under polling it is dropped. They are one file because they can be switched into one
- * another while VCPUs run. The one in force is instance->policy.
+ * The three differ in the budget of a VCPU that has nothing to do. Under deferrable it is kept
+ * until the end of the period, so that the VCPU needs no timer until it wakes. Under periodic it
+ * runs down, as if an idle task ran at the VCPU's priority: the VCPU goes over to the RdyQ, in the
+ * place that it has. Under polling it is dropped. They are one file because they can be switched
+ * into one another while VCPUs run. The one in force is instance->policy.
  *
  * Queues, use of budget, and locking: server.h.
  */

@@ -61,9 +61,9 @@ METHOD = (
     f" time, which is what the empty function {EMPTY} seems to take, is left out. Costs are in"
     f" instructions, which the machine counts and which take {NS_AN_INSTRUCTION} ns each. A"
     f" decision is {DECIDES}; lost are {', '.join(CLASS)}, ordinary tasks' included, and {TIMER}:"
-    " what a policy does when a timer rings. Switches between address spaces, exits and the interrupts"
-    " themselves are not among these: no scheduler changes what one of them takes. Each row has a"
-    " demand in place of a published value."
+    " what a policy does when a timer rings. Switches between address spaces, exits and the"
+    " interrupts themselves are not among these: no scheduler changes what one of them takes. Each"
+    " row has a demand in place of a published value."
 )
 
 TITLES = {
