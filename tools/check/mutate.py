@@ -2789,8 +2789,8 @@ MUTATIONS += [
     Mutation(
         "analysis-one-job",
         "guest.rs",
-        "        if end_ns <= (job + 1) * task.period_ns - task.jitter_ns {",
-        "        if end_ns <= (job + 2) * task.period_ns - task.jitter_ns {",
+        "        if end_ns <= arrival_ns + task.period_ns {",
+        "        if end_ns <= arrival_ns + 2 * task.period_ns {",
         "a job can wait for the one before it",
         directory=ANALYSIS,
         by="bounds",
@@ -2807,8 +2807,8 @@ MUTATIONS += [
     Mutation(
         "analysis-edf-ends-early",
         "guest.rs",
-        "        if served_ns > window_ns {\n            return false;",
-        "        if served_ns > window_ns + window_ns / 4 {\n            return false;",
+        "served_ns.filter(|&served_ns| served_ns <= window_ns)",
+        "served_ns.filter(|&served_ns| served_ns <= window_ns + window_ns / 4)",
         "under EDF what is due within a window must be served within it",
         directory=ANALYSIS,
         by="bounds",
