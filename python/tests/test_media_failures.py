@@ -33,14 +33,13 @@ DETECTION_S = 10.0
 
 
 def noticed(
-    begin: Callable[[Path, float], AbstractContextManager[Scene]],
+    begin: Callable[[Path], AbstractContextManager[Scene]],
     files: Path,
     kinds: Sequence[Kind],
-    detection_s: float,
     asked: Sequence[Kind] = (),
 ) -> dict[str, tuple[Loss, Loss]]:
     """What the parties notice, once packets come again; and callers of `asked` a new handshake."""
-    with begin(files, detection_s) as scene, failures.talking(scene, kinds) as conversation:
+    with begin(files) as scene, failures.talking(scene, kinds) as conversation:
         failed = scene.fail()
 
         def all_came() -> bool:
@@ -49,7 +48,11 @@ def noticed(
             return min(came) >= COME and all(callers[kind.name].hellos_ns for kind in asked)
 
         failures.await_(all_came, "no packets come any more")
-        return failures.losses(scene, conversation, failed)
+        found = failures.losses(scene, conversation, failed)
+    for loss in (each for both in found.values() for each in both):
+        # Else the survivor had taken over before the failure, of which nobody noticed anything.
+        assert loss.silence_ns is None or loss.silence_ns > loss.detection_ns / 2
+    return found
 
 
 def needs(*programs: str) -> None:
@@ -62,7 +65,8 @@ def test_redis_has_what_rtpengine_relays_with_and_not_all_of_what_it_encrypts_wi
     tmp_path: Path,
 ) -> None:
     needs(*failures.PACKAGES)
-    found = noticed(failures.shared_redis, tmp_path, failures.KINDS, 2.0, asked=(DTLS,))
+    begin = partial(failures.shared_redis, detection_s=2.0)
+    found = noticed(begin, tmp_path, failures.KINDS, asked=(DTLS,))
     for loss in found[RELAY.name]:
         assert loss.comes_back
         assert not loss.has_new_source
@@ -93,8 +97,10 @@ def test_a_protected_media_server_goes_on_as_if_nothing_had_been(
     tmp_path: Path, appliance: str, arguments: str, kinds: Sequence[Kind]
 ) -> None:
     needs(QEMU, "dpkg-deb", "openssl")
-    begin = partial(failures.protected_guest, appliance, arguments=arguments)
-    found = noticed(begin, tmp_path, kinds, DETECTION_S)
+    begin = partial(
+        failures.protected_guest, appliance, arguments=arguments, detection_s=DETECTION_S
+    )
+    found = noticed(begin, tmp_path, kinds)
     for losses in found.values():
         for loss in losses:
             assert loss.comes_back

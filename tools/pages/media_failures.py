@@ -65,8 +65,8 @@ ADVERTISEMENT_S, PRIORITY = 1.0, 100
 """keepalived's defaults for `advert_int` and `priority`."""
 VRRP_S = 3 * ADVERTISEMENT_S + (256 - PRIORITY) / 256 * ADVERTISEMENT_S
 """When the standby of VRRP takes over (RFC 9568, 6.1: Active_Down_Interval), in s."""
-DETECTION_S = 0.3
-"""The default of the site file's `detection`."""
+LEASE_S = 0.8
+"""The default of the site file's `lease`: in mode `no-net` a standby waits for no less."""
 MEMORY_MIB = {image.MEDIA: 128, image.RTPENGINE: 512}
 READY_S_MAX = 600.0
 """What takes longer is taken for hung."""
@@ -87,7 +87,7 @@ class Failed:
 
     killed_ns: int
     detected_ns: int
-    """When this was noticed, at the earliest."""
+    """When a survivor takes over, at the earliest."""
 
     @property
     def silent_ns(self) -> int:
@@ -120,6 +120,7 @@ class Scene:
     """Where the parties are, at `CLIENT_ADDRESS`."""
     control: Control
     detection_s: float
+    """How long the survivor waits before it takes over."""
     kill: Callable[[], None]
     take_over: Callable[[], None] = lambda: None
     """What this program does when the failure is detected, if nobody else does."""
@@ -213,9 +214,12 @@ def _reaches_redis(place: Place) -> bool:
 
 @contextmanager
 def protected_guest(
-    appliance: str, files: Path, detection_s: float, arguments: str = ""
+    appliance: str, files: Path, arguments: str = "", detection_s: float | None = None
 ) -> Iterator[Scene]:
-    """A media server in a virtual machine that `laxity protect` keeps, in mode `no-net`."""
+    """A media server in a virtual machine that `laxity protect` keeps, in mode `no-net`.
+
+    By default the standby notices a failure sooner than the lease of its primary ends.
+    """
     made = image.build(appliance, files / "appliance", lambda _: None)
     memory_mib, first = MEMORY_MIB[appliance], protected.HOSTS[0]
     begun_s = time.monotonic()
@@ -242,7 +246,8 @@ def protected_guest(
                 pages=status["last_pages"],
             )
 
-        yield Scene(site.place, control, detection_s, lambda: site.kill(first), costs=costs)
+        waits_s = LEASE_S if detection_s is None else detection_s
+        yield Scene(site.place, control, waits_s, lambda: site.kill(first), costs=costs)
 
 
 @dataclass(frozen=True)
@@ -355,23 +360,19 @@ class Column:
     """A column of the page: runs of a media server, each of which has some kinds of calls."""
 
     name: str
-    runs: Sequence[tuple[Callable[[Path, float], AbstractContextManager[Scene]], Sequence[Kind]]]
-    detection_s: float
+    runs: Sequence[tuple[Callable[[Path], AbstractContextManager[Scene]], Sequence[Kind]]]
 
 
 COLUMNS = (
-    Column("rtpengine and Redis", [(shared_redis, KINDS)], VRRP_S),
+    Column("rtpengine and Redis", [(partial(shared_redis, detection_s=VRRP_S), KINDS)]),
     Column(
         "Laxity's, protected",
         [
             (partial(protected_guest, image.MEDIA), (RELAY, DTLS, DTLS_LATER)),
             (partial(protected_guest, image.MEDIA, arguments="transcode=1"), (TRANSCODING,)),
         ],
-        DETECTION_S,
     ),
-    Column(
-        "rtpengine, protected", [(partial(protected_guest, image.RTPENGINE), KINDS)], DETECTION_S
-    ),
+    Column("rtpengine, protected", [(partial(protected_guest, image.RTPENGINE), KINDS)]),
 )
 
 HEAD = """\
@@ -393,15 +394,16 @@ its link is down), and the parties speak for {after_s:g} s more.
   gets the address, and announces it by ARP, {vrrp_s:.2f} s after the failure: what VRRP takes with
   keepalived's defaults (advertisements every {advertisement_s:g} s, priority {priority}).
 - **Laxity's, protected** and **rtpengine, protected** are the appliances `media` and `rtpengine` in
-  an emulated guest (TCG) with `laxity protect` in mode `no-net`, with the default `detection` of
-  {detection_ms:g} ms. A standby also waits for the end of the `lease` of its primary, so that
-  nobody hears both: this is most of *after that*.
+  an emulated guest (TCG) with `laxity protect` in mode `no-net`, with its defaults: the standby
+  notices a failure within `detection`, and waits for the end of the `lease` of its primary, so that
+  nobody hears both. The `lease` of {lease_ms:g} ms began with the last checkpoint before the
+  failure, up to an interval before it.
 
 Debian's packages are {rtpengine} and {redis}.
 
-*Detected* is a setting of either side, and no property of the media server: keepalived can send
-more often, and `detection` can be longer. Nothing keeps two rtpengines from being heard at once if
-the first one is only cut off from the other's keepalived.
+*Waited for* is a setting of either side, and no property of the media server: keepalived can send
+more often, and `lease` can be another. Nothing keeps two rtpengines from being heard at once if the
+first one is only cut off from the other's keepalived.
 """
 
 SECTION = """
@@ -443,8 +445,7 @@ TEXTS = {
             "The same, where the 16 bits of sequence numbers have overflowed before the failure."
             " With 50 packets a second that happens to every call within 22 minutes. SRTP counts"
             " the overflows (RFC 3711, 3.3.1), and whoever does not know the count cannot prove or"
-            " read a packet. rtpengine writes to Redis when a call is signalled or its keys are"
-            " agreed on, and not while it goes on."
+            " read a packet."
         ),
     ),
     TRANSCODING: ("Transcoding", "One party speaks G.711 in mu-law, and the other one in A-law."),
@@ -466,7 +467,7 @@ def _some(count: int, losses_: Sequence[Loss]) -> str:
 ROWS: Sequence[Row] = (
     ("parties that hear speech again", lambda of: _some(sum(it.comes_back for it in of), of)),
     ("silence, ms", lambda of: _times(of, lambda it: it.silence_ns)),
-    ("detected, ms", lambda of: f"{of[0].detection_ns / MS_NS:,.0f}"),
+    ("waited for, ms", lambda of: f"{of[0].detection_ns / MS_NS:,.0f}"),
     (
         "after that, ms",
         lambda of: _times(of, lambda it: it.silence_ns and it.silence_ns - it.detection_ns),
@@ -518,7 +519,7 @@ def measure(column: Column) -> Found:
         for _ in range(RUNS):
             with (
                 tempfile.TemporaryDirectory(prefix="laxity-") as files,
-                begin(Path(files), column.detection_s) as scene,
+                begin(Path(files)) as scene,
                 talking(scene, kinds) as conversation,
             ):
                 if scene.costs is not None:
@@ -591,7 +592,7 @@ def main() -> None:
         vrrp_s=VRRP_S,
         advertisement_s=ADVERTISEMENT_S,
         priority=PRIORITY,
-        detection_ms=1e3 * DETECTION_S,
+        lease_ms=1e3 * LEASE_S,
     )
     PAGE.write_text(head + "".join(_section(kind, found) for kind in KINDS) + _costs(found))
 

@@ -14,6 +14,10 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "results" / "protection.md"
@@ -25,8 +29,8 @@ DISKS = (*TEST, "--test", "disks", "--", "--nocapture", "--exact")
 HEAD = """\
 # Protection: what it costs, and what failures do
 
-Written by `make results-protection`, with guests under emulation (TCG) on {cpus} CPUs; load average
-{before:.1f} before and {after:.1f} after, of which the guests themselves are about 1.
+Written by `make results-protection`, with guests under emulation (TCG) on {cpus} CPUs. The guests
+themselves are about 1 of each load average.
 
 ## Where the time of a checkpoint goes
 
@@ -130,6 +134,13 @@ def soak() -> str:
 MEASUREMENTS = {each.__name__: each for each in (pause, failovers, sqlite, postgresql, soak)}
 
 
+def under_load(measure: Callable[[], str]) -> str:
+    """What is measured, and the load of the machine before and after it."""
+    before = os.getloadavg()[0]
+    text = measure()
+    return f"load average {before:.1f} before and {os.getloadavg()[0]:.1f} after\n{text}"
+
+
 def with_text(page: str, name: str, text: str) -> str:
     """The page with another text for one measurement."""
     heading = HEAD[: HEAD.index(f"{{{name}}}")].rpartition("\n## ")[2].partition("\n")[0]
@@ -144,14 +155,13 @@ def main() -> None:
     names = parser.parse_args().names
     if unknown := set(names) - MEASUREMENTS.keys():
         parser.error(f"there is no measurement {', '.join(sorted(unknown))}")
-    before = os.getloadavg()[0]
-    texts = {name: MEASUREMENTS[name]() for name in names or MEASUREMENTS}
+    texts = {name: under_load(MEASUREMENTS[name]) for name in names or MEASUREMENTS}
     if names:
         page = PAGE.read_text()
         for name, text in texts.items():
             page = with_text(page, name, text)
     else:
-        page = HEAD.format(cpus=os.cpu_count(), before=before, after=os.getloadavg()[0], **texts)
+        page = HEAD.format(cpus=os.cpu_count(), **texts)
     PAGE.write_text(page)
 
 

@@ -89,9 +89,10 @@ fn show(site: &Site, json: bool) {
         let ms = |ns: i64| ns as f64 / 1e6;
         println!("{}: starts on {begins}; its standby is {standby}", vm.name);
         println!(
-            "  a checkpoint every {} to {} ms; a host counts as failed after {} ms of silence",
+            "  a checkpoint every {} to {} ms; its host counts as failed after {} to {} ms of silence",
             ms(settings.interval.minimum_ns),
             ms(settings.interval.maximum_ns),
+            ms(settings.detection_min_ns),
             ms(settings.detection_ns)
         );
         match settings.mode {

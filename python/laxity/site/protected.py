@@ -32,6 +32,8 @@ HOSTS = ("north", "south")
 VM = "guest"
 PORTS = (7421, 7422)
 """The ports of the two hosts on the loopback interface."""
+DETECTION_HEARTBEATS = 3
+"""The least that `detection` is in heartbeats, of laxity-protect: a standby waits no shorter."""
 READY_S_MAX = 600.0
 POLL_S = 0.02
 UP = "laxity: up at"
@@ -142,8 +144,8 @@ def site(
     """A guest that is up and, unless `mode` says otherwise, protected.
 
     `files` gets logs and consoles; `arguments` go to the guest's kernel. The standby takes over
-    after `detection_s` of silence, as long as the daemon's default by default. Raises InputError if
-    that cannot be had on this machine.
+    after `detection_s` of silence, however evenly it heard its primary; by default as the daemon's
+    defaults have it. Raises InputError if that cannot be had on this machine.
     """
     require(PROGRAMS)
     with ExitStack() as stack:
@@ -179,7 +181,8 @@ def _write(
         # The machine without protection is emulated, too: only protection makes a difference.
         lines += ['accelerator = "tcg"']
         if detection_s is not None:
-            lines += [f'detection = "{detection_s * 1e3:g} ms"']
+            heartbeat_ns = round(detection_s * 1e9 / DETECTION_HEARTBEATS)
+            lines += [f'heartbeat = "{heartbeat_ns} ns"', f'detection = "{detection_s * 1e3:g} ms"']
         lines += [f'memory = "{memory_mib} MiB"', f'kernel = "{appliance.kernel}"']
         lines += [f'initrd = "{appliance.root}"', f'append = "{arguments}"', f'tap = "{host}"']
         lines += [f'addresses = ["{GUEST_ADDRESS}"]', f'console = "{files}/{CONSOLE}"']
