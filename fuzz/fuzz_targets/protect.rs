@@ -18,6 +18,7 @@ const SETTINGS: Settings = Settings {
     witness: false,
     heartbeat_ns: 8,
     detection_ns: 30,
+    detection_min_ns: 24,
     lease_ns: 0,
     stall_ns: 60,
     drift_ppm: 100,
