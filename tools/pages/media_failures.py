@@ -65,8 +65,6 @@ ADVERTISEMENT_S, PRIORITY = 1.0, 100
 """keepalived's defaults for `advert_int` and `priority`."""
 VRRP_S = 3 * ADVERTISEMENT_S + (256 - PRIORITY) / 256 * ADVERTISEMENT_S
 """When the standby of VRRP takes over (RFC 9568, 6.1: Active_Down_Interval), in s."""
-LEASE_S = 0.8
-"""The default of the site file's `lease`: in mode `no-net` a standby waits for no less."""
 MEMORY_MIB = {image.MEDIA: 128, image.RTPENGINE: 512}
 READY_S_MAX = 600.0
 """What takes longer is taken for hung."""
@@ -86,13 +84,18 @@ class Failed:
     """When a host died."""
 
     killed_ns: int
-    detected_ns: int
-    """When a survivor takes over, at the earliest."""
+    noticed_ns: int
+    """When a survivor begins to take over."""
 
     @property
     def silent_ns(self) -> int:
         """An instant at which neither the host nor a survivor speaks."""
-        return (self.killed_ns + self.detected_ns) // 2
+        return (self.killed_ns + self.noticed_ns) // 2
+
+    @property
+    def waited_ns(self) -> int:
+        """How long nobody takes over."""
+        return self.noticed_ns - self.killed_ns
 
 
 @dataclass(frozen=True)
@@ -119,23 +122,23 @@ class Scene:
     place: Place
     """Where the parties are, at `CLIENT_ADDRESS`."""
     control: Control
-    detection_s: float
-    """How long the survivor waits before it takes over."""
     kill: Callable[[], None]
+    notice: Callable[[], None]
+    """Returns when a survivor begins to take over."""
     take_over: Callable[[], None] = lambda: None
-    """What this program does when the failure is detected, if nobody else does."""
+    """What this program does then, if nobody else does."""
     costs: Callable[[], Costs] | None = None
     kept: Callable[[str], bytes] = lambda _: b""
     """What a server elsewhere keeps of a call."""
 
     def fail(self) -> Failed:
-        """Kills the host, and returns when the failure is detected."""
+        """Kills the host, and returns when somebody takes over."""
         killed_ns = time.monotonic_ns()
         self.kill()
-        detected_ns = killed_ns + round(self.detection_s * 1e9)
-        time.sleep(max(0, detected_ns - time.monotonic_ns()) / 1e9)
+        self.notice()
+        failed = Failed(killed_ns, time.monotonic_ns())
         self.take_over()
-        return Failed(killed_ns, detected_ns)
+        return failed
 
 
 def _in(namespace: Path, *command: str) -> None:
@@ -192,6 +195,9 @@ def shared_redis(files: Path, detection_s: float) -> Iterator[Scene]:
             os.killpg(running[ACTIVE].popen.pid, signal.SIGKILL)
             _in(spaces[ACTIVE], "ip", "link", "set", UPLINK, "down")
 
+        def notice() -> None:
+            time.sleep(detection_s)
+
         def take_over() -> None:
             _in(spaces[STANDBY], *address)
             _announce(spaces[STANDBY], MEDIA_ADDRESS)
@@ -204,7 +210,7 @@ def shared_redis(files: Path, detection_s: float) -> Iterator[Scene]:
                     # rtpengine writes octets that are no text as in addresses of the web.
                     return unquote_to_bytes(answer.read())
 
-        yield Scene(places[CLIENT], control, detection_s, kill, take_over, kept=kept)
+        yield Scene(places[CLIENT], control, kill, notice, take_over, kept=kept)
 
 
 def _reaches_redis(place: Place) -> bool:
@@ -216,12 +222,9 @@ def _reaches_redis(place: Place) -> bool:
 def protected_guest(
     appliance: str, files: Path, arguments: str = "", detection_s: float | None = None
 ) -> Iterator[Scene]:
-    """A media server in a virtual machine that `laxity protect` keeps, in mode `no-net`.
-
-    By default the standby notices a failure sooner than the lease of its primary ends.
-    """
+    """A media server in a virtual machine that `laxity protect` keeps, in mode `no-net`."""
     made = image.build(appliance, files / "appliance", lambda _: None)
-    memory_mib, first = MEMORY_MIB[appliance], protected.HOSTS[0]
+    memory_mib, (first, second) = MEMORY_MIB[appliance], protected.HOSTS
     begun_s = time.monotonic()
     arguments = f"control_from={CLIENT_ADDRESS} {arguments}"
     begun = protected.site(
@@ -246,8 +249,8 @@ def protected_guest(
                 pages=status["last_pages"],
             )
 
-        waits_s = LEASE_S if detection_s is None else detection_s
-        yield Scene(site.place, control, waits_s, lambda: site.kill(first), costs=costs)
+        kill, notice = partial(site.kill, first), partial(site.wait_for_takeover, second)
+        yield Scene(site.place, control, kill, notice, costs=costs)
 
 
 @dataclass(frozen=True)
@@ -275,7 +278,7 @@ class Loss:
 
     silence_ns: int | None
     """From the last packet before it to the first one after it; None if no other one is heard."""
-    detection_ns: int
+    waited_ns: int
     """How much of it passes before anybody takes over."""
     lost: int
     """Packets that were sent and not heard."""
@@ -307,7 +310,7 @@ def loss(party: Party, other: Party, failed: Failed, kept: bytes) -> Loss:
         ahead_ms = samples / SAMPLES_A_MS - silence_ns / MS_NS
     return Loss(
         silence_ns=silence_ns,
-        detection_ns=failed.detected_ns - failed.killed_ns,
+        waited_ns=failed.waited_ns,
         lost=other.sent - len(party.heard),
         not_understood=sum(ns > failed.silent_ns for ns in party.not_understood_ns),
         has_new_source=after is not None and after.source != before.source,
@@ -395,14 +398,14 @@ its link is down), and the parties speak for {after_s:g} s more.
   keepalived's defaults (advertisements every {advertisement_s:g} s, priority {priority}).
 - **Laxity's, protected** and **rtpengine, protected** are the appliances `media` and `rtpengine` in
   an emulated guest (TCG) with `laxity protect` in mode `no-net`, with its defaults: the standby
-  notices a failure within `detection`, and waits for the end of the `lease` of its primary, so that
-  nobody hears both. The `lease` of {lease_ms:g} ms began with the last checkpoint before the
-  failure, up to an interval before it.
+  waits for a sign of life, and for the end of its primary's
+  [lease](../explanation/protection.md#the-lease-in-no-net-mode), so that nobody hears both. Both
+  are the longer the more unevenly the hosts heard each other before.
 
 Debian's packages are {rtpengine} and {redis}.
 
-*Waited for* is a setting of either side, and no property of the media server: keepalived can send
-more often, and `lease` can be another. Nothing keeps two rtpengines from being heard at once if the
+*Waited for* is no property of the media server: it lasts until the standby says that it takes over.
+keepalived can send more often, and nothing keeps two rtpengines from being heard at once if the
 first one is only cut off from the other's keepalived.
 """
 
@@ -467,10 +470,10 @@ def _some(count: int, losses_: Sequence[Loss]) -> str:
 ROWS: Sequence[Row] = (
     ("parties that hear speech again", lambda of: _some(sum(it.comes_back for it in of), of)),
     ("silence, ms", lambda of: _times(of, lambda it: it.silence_ns)),
-    ("waited for, ms", lambda of: f"{of[0].detection_ns / MS_NS:,.0f}"),
+    ("waited for, ms", lambda of: _times(of, lambda it: it.waited_ns)),
     (
         "after that, ms",
-        lambda of: _times(of, lambda it: it.silence_ns and it.silence_ns - it.detection_ns),
+        lambda of: _times(of, lambda it: it.silence_ns and it.silence_ns - it.waited_ns),
     ),
     ("packets lost, at most", lambda of: str(max(it.lost for it in of))),
     (
@@ -592,7 +595,6 @@ def main() -> None:
         vrrp_s=VRRP_S,
         advertisement_s=ADVERTISEMENT_S,
         priority=PRIORITY,
-        lease_ms=1e3 * LEASE_S,
     )
     PAGE.write_text(head + "".join(_section(kind, found) for kind in KINDS) + _costs(found))
 

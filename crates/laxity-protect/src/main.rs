@@ -101,7 +101,8 @@ fn show(site: &Site, json: bool) {
             }
             Mode::NoNet => println!(
                 "  no-net: output leaves at once; a failure undoes everything since the last\n    \
-                 checkpoint, and the standby takes over after {} ms at the earliest",
+                 checkpoint, and the standby takes over after {} to {} ms at the earliest",
+                ms(settings.lease_min_ns),
                 ms(settings.lease_ns)
             ),
         }

@@ -51,11 +51,12 @@ fn hello() -> impl Strategy<Value = Hello> {
 
 /// Any message; a chunk has these bytes.
 fn message(data: &'static [u8]) -> impl Strategy<Value = Message<'static>> {
-    let header = (id(), any::<(bool, bool, u64, u64, u64)>()).prop_map(
-        |(id, (full, arms, ram_bytes, device_bytes, disk_bytes))| Header {
+    let header = (id(), any::<(bool, bool, i64, u64, u64, u64)>()).prop_map(
+        |(id, (full, arms, lease_ns, ram_bytes, device_bytes, disk_bytes))| Header {
             id,
             full,
             arms,
+            lease_ns,
             ram_bytes,
             device_bytes,
             disk_bytes,

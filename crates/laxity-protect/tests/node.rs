@@ -16,6 +16,7 @@ const SETTINGS: Settings = Settings {
     detection_ns: 30,
     detection_min_ns: 30,
     lease_ns: 100,
+    lease_min_ns: 100,
     stall_ns: 1_000,
     drift_ppm: 100_000,
     checkpoint_bytes_max: 1 << 20,
@@ -52,10 +53,15 @@ impl Side {
     /// A primary with a standby that follows, during the first capture.
     fn primary(settings: Settings) -> Side {
         let mut side = Side::new(settings);
-        assert!(
-            side.handle(Event::Order(Order::Start { alone: true }))
-                .contains(&Action::Boot)
-        );
+        let mut actions = side.handle(Event::Order(Order::Start { alone: true }));
+        if settings.witness {
+            let verdict = Verdict::Granted { term: 1 };
+            actions = side.handle(Event::Verdict {
+                expected: 0,
+                verdict,
+            });
+        }
+        assert!(actions.contains(&Action::Boot), "{actions:?}");
         side.handle(Event::Activated);
         let actions = side.hear(hello(settings, 1, NOTHING));
         assert!(
@@ -158,10 +164,15 @@ fn header(number: u64, full: bool, arms: bool) -> Header {
         id: id(1, number),
         full,
         arms,
+        lease_ns: 0,
         ram_bytes: 5,
         device_bytes: 5,
         disk_bytes: 5,
     }
+}
+
+fn leased(header: Header, lease_ns: i64) -> Header {
+    Header { lease_ns, ..header }
 }
 
 #[test]
@@ -373,7 +384,7 @@ fn an_epoch_in_no_net_mode() {
     let until = |deadline_ns| Action::Output(Output::Until { deadline_ns });
     let mut side = Side::primary(settings);
     let actions = protect(&mut side);
-    let sent = Action::SendCheckpoint(header(2, false, true));
+    let sent = Action::SendCheckpoint(leased(header(2, false, true), 100));
     assert_eq!(actions, [until(105), Action::Resume, sent]);
     side.now_ns += 9;
     side.hear(Message::Acknowledge(id(1, 2)));
@@ -394,7 +405,8 @@ fn a_standby_waits_for_silence_and_for_the_lease() {
         let settings = Settings { mode, ..SETTINGS };
         let mut side = Side::standby(settings);
         side.hear_checkpoint(header(1, true, false));
-        side.hear_checkpoint(header(2, false, true));
+        let lease_ns = if mode == Mode::NoNet { 100 } else { 0 };
+        side.hear_checkpoint(leased(header(2, false, true), lease_ns));
         let mut actions = Vec::new();
         while !actions.contains(&Action::Activate(id(1, 2))) {
             actions = side.wait(1);
@@ -410,6 +422,159 @@ fn a_standby_waits_for_silence_and_for_the_lease() {
         assert!(persisted.unwrap() < activated.unwrap(), "{actions:?}");
         let actions = side.handle(Event::Activated);
         assert!(actions.starts_with(&[Action::Output(Output::Open), Action::Announce]));
+    }
+}
+
+/// The leases of a primary that takes a checkpoint each 10 ns, which its standby acknowledges after so long.
+fn leases(settings: Settings, acknowledged_after_ns: &[i64]) -> Vec<i64> {
+    let mut side = Side::primary(settings);
+    protect(&mut side);
+    let mut leases = Vec::new();
+    for (number, after_ns) in (2..).zip(acknowledged_after_ns) {
+        side.now_ns += after_ns;
+        side.hear(Message::Acknowledge(id(1, number)));
+        side.now_ns += 10 - after_ns;
+        side.handle(Event::Timer);
+        let actions = side.captured(number + 1);
+        leases.extend(actions.iter().find_map(|action| match action {
+            Action::SendCheckpoint(header) => Some(header.lease_ns),
+            _ => None,
+        }));
+    }
+    leases
+}
+
+#[test]
+fn a_lease_is_as_long_as_acknowledgements_are_late() {
+    let settings = Settings {
+        mode: Mode::NoNet,
+        lease_min_ns: 10,
+        detection_ns: 300,
+        ..SETTINGS
+    };
+    // From each capture to the acknowledgement of the next one are 11 ns; at first there is none before.
+    let even = leases(settings, &[1; 12]);
+    assert_eq!(even[..9], [100; 9], "until it is known: {even:?}");
+    assert_eq!(even[10..], [33; 2], "three times that: {even:?}");
+    let late = leases(settings, &[vec![1; 10], vec![9, 1, 1]].concat());
+    assert_eq!(late[10..], [57; 3], "a delay is remembered: {late:?}");
+    let none = leases(
+        Settings {
+            lease_min_ns: 40,
+            ..settings
+        },
+        &[1; 12],
+    );
+    assert_eq!(none[10..], [40; 2], "not shorter than that: {none:?}");
+    let net = leases(
+        Settings {
+            mode: Mode::Net,
+            ..settings
+        },
+        &[1; 12],
+    );
+    assert_eq!(net, [0; 12]);
+}
+
+#[test]
+fn a_standby_waits_for_the_lease_that_ends_last() {
+    let settings = Settings {
+        mode: Mode::NoNet,
+        drift_ppm: 0,
+        ..SETTINGS
+    };
+    // After a lease of 100 ns from time 0 on, another 20 ns later.
+    for (lease_ns, taken_over_ns) in [(30, 101), (80, 101), (90, 111)] {
+        let mut side = Side::standby(settings);
+        side.hear_checkpoint(leased(header(1, true, false), 100));
+        side.hear_checkpoint(leased(header(2, false, true), 100));
+        side.wait(10);
+        side.wait(10);
+        side.hear_checkpoint(leased(header(3, false, true), lease_ns));
+        assert_eq!(
+            taken_over_after_ns(side, 3) + 20,
+            taken_over_ns,
+            "{lease_ns}"
+        );
+    }
+    // A standby that did not run waits for all of what was left of them then.
+    let mut side = Side::standby(settings);
+    side.hear_checkpoint(leased(header(1, true, false), 100));
+    side.hear_checkpoint(leased(header(2, false, true), 100));
+    side.wait(1000);
+    assert_eq!(taken_over_after_ns(side, 2), 101);
+}
+
+#[test]
+fn a_lease_beyond_what_was_agreed_is_refused() {
+    for lease_ns in [101, -1, i64::MAX, i64::MIN] {
+        let mut side = Side::standby(SETTINGS);
+        side.hear_checkpoint(header(1, true, false));
+        side.refuses(
+            Message::Begin(leased(header(2, false, true), lease_ns)),
+            "a checkpoint has a longer lease than this host agrees to",
+        );
+    }
+}
+
+/// A standby that falls silent is missed as soon as a primary would be, if a witness excludes it.
+#[test]
+fn a_primary_with_a_witness_is_as_patient_as_its_standby_is_uneven() {
+    for (witness, standby_lost, missed_after_ns) in [
+        (true, StandbyLost::Continue, 30),
+        (true, StandbyLost::Stop, 300),
+        (false, StandbyLost::Continue, 300),
+    ] {
+        let mut side = Side::primary(Settings {
+            witness,
+            standby_lost,
+            detection_ns: 300,
+            ..SETTINGS
+        });
+        protect(&mut side);
+        side.hear(Message::Acknowledge(id(1, 2)));
+        live(&mut side, 300);
+        let begun_ns = side.now_ns;
+        while !side.wait(1).contains(&Action::Disconnect) {
+            assert!(side.now_ns < begun_ns + 1000, "it is never missed");
+        }
+        assert_eq!(side.now_ns - begun_ns, missed_after_ns, "{standby_lost:?}");
+    }
+}
+
+/// What comes later on a connection that was closed is never heard, so that the time until then has to count.
+#[test]
+fn a_primary_that_closed_a_connection_waits_longer_for_the_next() {
+    let settings = Settings {
+        witness: true,
+        standby_lost: StandbyLost::Continue,
+        detection_ns: 300,
+        ..SETTINGS
+    };
+    let mut side = Side::primary(settings);
+    protect(&mut side);
+    side.hear(Message::Acknowledge(id(1, 2)));
+    live(&mut side, 300);
+    for patience_ns in [30, 90, 270, 300] {
+        let begun_ns = side.now_ns;
+        while !side.wait(1).contains(&Action::Disconnect) {
+            assert!(side.now_ns < begun_ns + 1000, "it is never missed");
+        }
+        assert_eq!(side.now_ns - begun_ns, patience_ns);
+        side.handle(Event::Connected { connection: 1 });
+        let held = Some(Held {
+            id: id(1, 2),
+            armed: true,
+        });
+        side.hear(hello(
+            settings,
+            1,
+            Standing::Standby {
+                held,
+                claiming: false,
+                unheard: false,
+            },
+        ));
     }
 }
 
@@ -438,10 +603,11 @@ fn steady() -> Side {
     side
 }
 
-/// Time of silence, with a look at the clock each nanosecond, until the host takes over.
-fn taken_over_after_ns(mut side: Side) -> i64 {
+/// Time of silence, with a look at the clock each nanosecond, until the host takes over from the checkpoint
+/// of this number.
+fn taken_over_after_ns(mut side: Side, number: u64) -> i64 {
     let begun_ns = side.now_ns;
-    while !side.wait(1).contains(&Action::Activate(id(1, 2))) {
+    while !side.wait(1).contains(&Action::Activate(id(1, number))) {
         assert!(side.now_ns < begun_ns + 1000, "it never takes over");
     }
     side.now_ns - begun_ns
@@ -451,17 +617,21 @@ fn taken_over_after_ns(mut side: Side) -> i64 {
 fn a_standby_is_as_patient_as_its_primary_is_uneven() {
     let mut unknown = steady();
     live(&mut unknown, 290);
-    assert_eq!(taken_over_after_ns(unknown), 300);
+    assert_eq!(taken_over_after_ns(unknown, 2), 300);
     let mut even = steady();
     live(&mut even, 300);
-    assert_eq!(taken_over_after_ns(even), 30);
+    assert_eq!(taken_over_after_ns(even, 2), 30);
     for (gap_ns, patience_ns) in [(20, 60), (90, 270), (250, 300)] {
         let mut uneven = steady();
         for _ in 1..gap_ns / 10 {
             uneven.wait(10);
         }
         live(&mut uneven, 300);
-        assert_eq!(taken_over_after_ns(uneven), patience_ns, "after {gap_ns}");
+        assert_eq!(
+            taken_over_after_ns(uneven, 2),
+            patience_ns,
+            "after {gap_ns}"
+        );
     }
 }
 
@@ -470,15 +640,15 @@ fn a_standby_whose_own_pauses_are_long_is_patient() {
     let mut side = steady();
     live(&mut side, 300);
     side.wait(16);
-    assert_eq!(taken_over_after_ns(side), 30, "the silence begins anew");
+    assert_eq!(taken_over_after_ns(side, 2), 30, "the silence begins anew");
     let mut side = steady();
     live(&mut side, 300);
     side.wait(15);
-    assert_eq!(taken_over_after_ns(side), 15, "it was awake in time");
+    assert_eq!(taken_over_after_ns(side, 2), 15, "it was awake in time");
     let mut side = steady();
     live(&mut side, 300);
     side.wait(1000);
-    assert_eq!(taken_over_after_ns(side), 300);
+    assert_eq!(taken_over_after_ns(side, 2), 300);
 }
 
 #[test]

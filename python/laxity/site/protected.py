@@ -36,6 +36,10 @@ DETECTION_HEARTBEATS = 3
 """The least that `detection` is in heartbeats, of laxity-protect: a standby waits no shorter."""
 READY_S_MAX = 600.0
 POLL_S = 0.02
+LOG_S = 0.001
+"""How often a log is read of which the time matters."""
+TAKES_OVER = "taking over from checkpoint"
+"""In the log of a standby."""
 UP = "laxity: up at"
 """On an appliance's console."""
 CONSOLE = "console"
@@ -131,6 +135,11 @@ class Site:
                 )
             time.sleep(POLL_S)
 
+    def wait_for_takeover(self, host: str) -> None:
+        """Until a host says that it takes over from the other one."""
+        log = self.place.files / f"{host}.err"
+        await_until(lambda: TAKES_OVER in log.read_text(), self._daemons[host].complaint, LOG_S)
+
 
 @contextmanager
 def site(
@@ -209,10 +218,12 @@ def _alone(place: Place, appliance: Appliance, arguments: str, memory_mib: int) 
         yield
 
 
-def await_until(is_so: Callable[[], bool], why_not: Callable[[], str]) -> None:
+def await_until(
+    is_so: Callable[[], bool], why_not: Callable[[], str], poll_s: float = POLL_S
+) -> None:
     """Waits for something to be so. Raises InputError if it is not for too long."""
     deadline_s = time.monotonic() + READY_S_MAX
     while not is_so():
         if time.monotonic() > deadline_s:
             raise InputError(f"the guest does not come up: {why_not()}")
-        time.sleep(POLL_S)
+        time.sleep(poll_s)

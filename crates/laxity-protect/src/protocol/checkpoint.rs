@@ -28,6 +28,9 @@ pub struct Header {
     /// Whether its owner may take over. The first checkpoints do not permit that, while the
     /// primary's output still leaves freely.
     pub arms: bool,
+    /// Time for which output may leave after the capture, once this checkpoint is acknowledged; zero in Net
+    /// mode.
+    pub lease_ns: i64,
     /// Encoded bytes of the memory part that follows.
     pub ram_bytes: u64,
     /// Bytes of the device part that follows.
@@ -65,6 +68,7 @@ impl Digest {
             header.id.term,
             header.id.number,
             u64::from(header.full) | u64::from(header.arms) << 1,
+            header.lease_ns as u64,
             header.ram_bytes,
             header.device_bytes,
             header.disk_bytes,

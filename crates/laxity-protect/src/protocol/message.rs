@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! length    u32   of all that follows it
-//! version   u8    3
+//! version   u8    4
 //! kind      u8
 //! zero      u16
 //! sequence  u64   0, 1, 2 … in each direction of a connection
@@ -21,7 +21,7 @@ use super::checkpoint::{CheckpointId, Header, Part};
 use super::settings::Mode;
 
 /// Version of the format.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 /// Most bytes of a part in one frame.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 /// Size of the length, which precedes the rest of a frame.
@@ -71,7 +71,7 @@ pub struct Hello {
     pub mode: Mode,
     /// Whether a witness is used, which must be the same on both sides.
     pub witness: bool,
-    /// Length of the lease, which must be the same on both sides.
+    /// Length of the longest lease, which must be the same on both sides.
     pub lease_ns: i64,
     /// Number of the host.
     pub host: u64,
@@ -331,6 +331,7 @@ fn put_payload(message: &Message, out: &mut Vec<u8>) {
         Message::Begin(header) => {
             out.push(u8::from(header.full) | u8::from(header.arms) << 1);
             put_id(&header.id, out);
+            out.extend_from_slice(&header.lease_ns.to_le_bytes());
             out.extend_from_slice(&header.ram_bytes.to_le_bytes());
             out.extend_from_slice(&header.device_bytes.to_le_bytes());
             out.extend_from_slice(&header.disk_bytes.to_le_bytes());
@@ -420,6 +421,7 @@ fn take_payload(kind: u8, payload: &[u8]) -> Option<Message<'_>> {
                 full: bits & 1 != 0,
                 arms: bits & 2 != 0,
                 id: rest.id()?,
+                lease_ns: rest.number()? as i64,
                 ram_bytes: rest.number()?,
                 device_bytes: rest.number()?,
                 disk_bytes: rest.number()?,

@@ -91,7 +91,7 @@ impl Node {
                 peer: None,
                 connected_ns: now_ns,
                 heard_ns: now_ns,
-                patience: Patience::default(),
+                patience: Patience::new(settings.detection_min_ns, settings.detection_ns),
                 heartbeat_due_ns: now_ns,
                 event_ns: now_ns,
             },
@@ -106,16 +106,14 @@ impl Node {
         common.event_ns = now_ns;
         // This process did not run, or its clock has jumped: the time that has passed proves nothing
         // about the other host.
-        if asleep_ns > common.settings.detection_ns / 2 {
-            common.patience.note(&common.settings, asleep_ns);
+        if asleep_ns > common.patience.limit_ns() / 2 {
+            if asleep_ns > common.settings.detection_ns / 2 {
+                common.patience.note(asleep_ns);
+            }
             common.heard_ns = now_ns;
             if let Role::Standby(standby) = &mut self.role {
                 standby.wait_anew(now_ns);
             }
-        } else if asleep_ns > common.patience.limit_ns(&common.settings) / 2
-            && let Role::Standby(standby) = &mut self.role
-        {
-            standby.hear_primary(now_ns);
         }
         match event {
             Event::Timer => {}
@@ -147,7 +145,7 @@ impl Node {
         let common = &self.common;
         let mut wake_ns = common.heartbeat_due_ns;
         if common.connection.is_some() {
-            wake_ns = wake_ns.min(common.silent_from_ns() + common.settings.detection_ns);
+            wake_ns = wake_ns.min(common.silent_from_ns() + self.silence_ns());
         }
         let of_role_ns = match &self.role {
             Role::Primary(primary) => primary.wake_ns(common),
@@ -182,6 +180,14 @@ impl Node {
         }
     }
 
+    /// Length of a silence after which the connection counts as broken.
+    fn silence_ns(&self) -> i64 {
+        match &self.role {
+            Role::Primary(primary) => primary.patience_ns(&self.common),
+            Role::Standby(_) => self.common.settings.detection_ns,
+        }
+    }
+
     fn standing(&self) -> Standing {
         match &self.role {
             Role::Primary(_) => Standing::Primary,
@@ -213,7 +219,7 @@ impl Node {
         let standing = self.standing();
         let common = &mut self.common;
         let silence_ns = now_ns - common.silent_from_ns();
-        common.patience.note(&common.settings, silence_ns);
+        common.patience.note(silence_ns);
         common.heard_ns = now_ns;
         let next = match message {
             Message::Hello(hello) if !common.agrees(&hello) => Next::Disconnect(Notice::Disagrees),
@@ -253,7 +259,11 @@ impl Node {
             }
         }
         let silent_ns = now_ns - common.silent_from_ns();
-        if common.connection.is_some() && silent_ns >= common.settings.detection_ns {
+        if self.common.connection.is_some() && silent_ns >= self.silence_ns() {
+            // What comes too late on this connection is never heard, and the next silence is given more time.
+            if let Role::Primary(_) = self.role {
+                self.common.patience.note(silent_ns);
+            }
             actions.push(Action::Disconnect);
             self.disconnect(actions);
         }

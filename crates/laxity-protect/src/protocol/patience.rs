@@ -1,89 +1,82 @@
-//! Adapts how long a silence may last to how evenly the other host was heard before.
+//! Adapts how long a host waits for something to how long that took before: a silence of the other host, and an
+//! acknowledgement, which a lease must outlast.
 
-use super::settings::Settings;
-
-/// Number of times that a silence must be as long as the longest one from which the other host came
-/// back, to be taken for its loss.
+/// Number of times that a wait must be as long as the longest one that ended well, to be taken for a failure.
 const MULTIPLE: i64 = 3;
-/// Time in which the difference between a long silence and the usual ones is forgotten, except for a part
-/// of 1/e: the rare delays of a busy machine are minutes apart.
+/// Time in which the difference between a long wait and the usual ones is forgotten, except for a part of
+/// 1/e: the rare delays of a busy machine are minutes apart.
 const MEMORY_NS: i64 = 300_000_000_000;
 
-/// The silences between signs of life of the other host.
+/// The waits of the last minutes.
 ///
-/// Delays of this host are part of them, so that a busy one is patient. They are of the machines and not
+/// Delays of this host are part of them, so that a busy one is patient. Silences are of the machines and not
 /// of the roles, so that whoever was taken for dead too soon waits longer from then on.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
-    /// Time for which signs of life have come.
-    heard_for_ns: i64,
-    /// The longest silence; shorter ones make it shorter gradually.
+    least_ns: i64,
+    most_ns: i64,
+    /// Time for which waits have ended well.
+    waited_for_ns: i64,
+    /// The longest wait; shorter ones make it shorter gradually.
     longest_ns: i64,
 }
 
 impl Patience {
-    /// Notes a silence that has ended, or a time in which this host did not run.
-    pub(super) fn note(&mut self, settings: &Settings, silence_ns: i64) {
-        let silence_ns = silence_ns.min(settings.detection_ns);
-        self.heard_for_ns = self.heard_for_ns.saturating_add(silence_ns);
-        self.longest_ns = if silence_ns >= self.longest_ns {
-            silence_ns
+    /// The patience of one who knows nothing yet, and waits for `most_ns`.
+    pub(super) fn new(least_ns: i64, most_ns: i64) -> Patience {
+        Patience {
+            least_ns,
+            most_ns,
+            waited_for_ns: 0,
+            longest_ns: 0,
+        }
+    }
+
+    /// Notes a wait that has ended, or a time in which this host did not run.
+    pub(super) fn note(&mut self, wait_ns: i64) {
+        let wait_ns = wait_ns.min(self.most_ns);
+        self.waited_for_ns = self.waited_for_ns.saturating_add(wait_ns);
+        self.longest_ns = if wait_ns >= self.longest_ns {
+            wait_ns
         } else {
-            let excess_ns = i128::from(self.longest_ns - silence_ns);
-            let forgotten_ns = excess_ns * i128::from(silence_ns) / i128::from(MEMORY_NS);
+            let excess_ns = i128::from(self.longest_ns - wait_ns);
+            let forgotten_ns = excess_ns * i128::from(wait_ns) / i128::from(MEMORY_NS);
             self.longest_ns - forgotten_ns as i64
         };
     }
 
-    /// Length of a silence that is taken for the loss of a primary. It is the longest until the other host
-    /// was heard for as long as that.
-    pub(super) fn limit_ns(&self, settings: &Settings) -> i64 {
-        if self.heard_for_ns < settings.detection_ns {
-            return settings.detection_ns;
+    /// Length of a wait that is taken for a failure. It is the longest until waits have ended well for as long
+    /// as that.
+    pub(super) fn limit_ns(&self) -> i64 {
+        if self.waited_for_ns < self.most_ns {
+            return self.most_ns;
         }
         let wanted_ns = self.longest_ns.saturating_mul(MULTIPLE);
-        wanted_ns
-            .max(settings.detection_min_ns)
-            .min(settings.detection_ns)
+        wanted_ns.max(self.least_ns).min(self.most_ns)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Mode, StandbyLost, interval};
 
     const MS: i64 = 1_000_000;
-    const SETTINGS: Settings = Settings {
-        vm: 1,
-        mode: Mode::Net,
-        standby_lost: StandbyLost::Stop,
-        witness: false,
-        heartbeat_ns: 20 * MS,
-        detection_ns: 300 * MS,
-        detection_min_ns: 60 * MS,
-        stall_ns: 3000 * MS,
-        lease_ns: 800 * MS,
-        drift_ppm: 200,
-        checkpoint_bytes_max: 0,
-        interval: interval::Bounds {
-            minimum_ns: 25 * MS,
-            maximum_ns: 400 * MS,
-            pause_share_percent: 20,
-        },
-    };
 
-    /// The limit after silences of this length, for this time.
-    fn limit_ns(patience: &mut Patience, silence_ns: i64, for_ns: i64) -> i64 {
-        for _ in 0..for_ns / silence_ns {
-            patience.note(&SETTINGS, silence_ns);
+    fn unknown() -> Patience {
+        Patience::new(60 * MS, 300 * MS)
+    }
+
+    /// The limit after waits of this length, for this time.
+    fn limit_ns(patience: &mut Patience, wait_ns: i64, for_ns: i64) -> i64 {
+        for _ in 0..for_ns / wait_ns {
+            patience.note(wait_ns);
         }
-        patience.limit_ns(&SETTINGS)
+        patience.limit_ns()
     }
 
     #[test]
     fn a_delay_is_remembered_for_minutes() {
-        let patience = &mut Patience::default();
+        let patience = &mut unknown();
         assert_eq!(limit_ns(patience, 20 * MS, 280 * MS), 300 * MS);
         assert_eq!(limit_ns(patience, 20 * MS, 20 * MS), 60 * MS);
         assert_eq!(limit_ns(patience, 80 * MS, 80 * MS), 240 * MS);
@@ -97,7 +90,7 @@ mod tests {
     /// A checkpoint is many frames, one right after the other.
     #[test]
     fn a_delay_is_forgotten_by_time_and_not_by_frames() {
-        let patience = &mut Patience::default();
+        let patience = &mut unknown();
         limit_ns(patience, 80 * MS, 400 * MS);
         assert_eq!(limit_ns(patience, 1, 100_000), 240 * MS);
     }

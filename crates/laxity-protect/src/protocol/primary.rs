@@ -8,6 +8,7 @@ use super::common::{Common, Next, State};
 use super::event::{Event, Order, Verdict};
 use super::interval::{self, Measured};
 use super::message::{Hello, Message, Standing};
+use super::patience::Patience;
 use super::settings::{Mode, Settings, StandbyLost};
 
 /// Number of copying rounds after which the next checkpoint arms the standby, however long a round
@@ -52,6 +53,10 @@ pub struct Primary {
     due_ns: i64,
     interval_ns: i64,
     transfer_ns: i64,
+    /// Judges how long a lease must be, by the time from a capture to the acknowledgement of the next one.
+    lease: Patience,
+    /// Time of the capture from which the present lease counts.
+    leased_ns: i64,
     guest: Guest,
     switching: bool,
     /// Whether the operator has ordered the host to be alone.
@@ -88,6 +93,13 @@ struct Flight {
     last: bool,
     /// Whether it was found to take too long.
     stalled: bool,
+}
+
+impl Flight {
+    /// Time until which output may leave once this checkpoint is acknowledged.
+    fn lease_ends_ns(&self) -> i64 {
+        self.captured_ns + self.header.lease_ns
+    }
 }
 
 /// Checkpoints that could not be taken, in a row.
@@ -151,6 +163,8 @@ impl Primary {
             due_ns: now_ns,
             interval_ns: settings.interval.minimum_ns,
             transfer_ns: 0,
+            lease: Patience::new(settings.lease_min_ns, settings.lease_ns),
+            leased_ns: now_ns,
             guest: Guest::Runs,
             switching: false,
             unprotected: false,
@@ -211,7 +225,7 @@ impl Primary {
     pub(super) fn wake_ns(&self, common: &Common) -> Option<i64> {
         let lost_ns = self
             .may_be_lost()
-            .then_some(common.heard_ns + common.settings.detection_ns);
+            .then_some(common.heard_ns + self.patience_ns(common));
         let again_ns = match self.term_is {
             Ownership::Asking { again_ns, .. } => again_ns,
             _ => None,
@@ -367,6 +381,10 @@ impl Primary {
                     },
                     full: capture.full,
                     arms,
+                    lease_ns: match common.settings.mode {
+                        Mode::Net => 0,
+                        Mode::NoNet => self.lease.limit_ns(),
+                    },
                     ram_bytes,
                     device_bytes,
                     disk_bytes,
@@ -434,7 +452,7 @@ impl Primary {
         now_ns: i64,
         actions: &mut Vec<Action>,
     ) -> Next {
-        if self.may_be_lost() && now_ns - common.heard_ns >= common.settings.detection_ns {
+        if self.may_be_lost() && now_ns - common.heard_ns >= self.patience_ns(common) {
             self.lose(common, actions);
         }
         if self.stalls_ns(common).is_some_and(|at_ns| now_ns >= at_ns) {
@@ -476,6 +494,18 @@ impl Primary {
             });
         }
         Next::Stay
+    }
+
+    /// Length of a silence that is taken for the loss of the standby. A mistake costs a copy of all of the memory
+    /// where a witness excludes the standby, and more where nobody does.
+    pub(super) fn patience_ns(&self, common: &Common) -> i64 {
+        let settings = &common.settings;
+        let excludes = settings.witness && settings.standby_lost == StandbyLost::Continue;
+        if excludes && self.exposed.is_some() {
+            common.patience.limit_ns()
+        } else {
+            settings.detection_ns
+        }
     }
 
     fn may_be_lost(&self) -> bool {
@@ -603,12 +633,13 @@ impl Primary {
     fn expose(&mut self, common: &Common, flight: &Flight, actions: &mut Vec<Action>) {
         if flight.header.arms && self.exposed.is_none() {
             self.exposed = self.session;
+            self.leased_ns = flight.captured_ns;
             let output = match common.settings.mode {
                 Mode::Net => Output::Hold,
                 // The standby cannot take over before a lease has passed since it received this
                 // checkpoint.
                 Mode::NoNet => Output::Until {
-                    deadline_ns: flight.captured_ns + common.settings.lease_ns,
+                    deadline_ns: flight.lease_ends_ns(),
                 },
             };
             self.set_output(output, actions);
@@ -636,7 +667,9 @@ impl Primary {
             match common.settings.mode {
                 Mode::Net => actions.push(Action::Release { through: id.number }),
                 Mode::NoNet => {
-                    let deadline_ns = flight.captured_ns + common.settings.lease_ns;
+                    self.lease.note(now_ns - self.leased_ns);
+                    self.leased_ns = flight.captured_ns;
+                    let deadline_ns = flight.lease_ends_ns();
                     self.set_output(Output::Until { deadline_ns }, actions);
                 }
             }

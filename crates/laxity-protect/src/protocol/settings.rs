@@ -74,9 +74,11 @@ pub struct Settings {
     /// time without a checkpoint, and the time until a guest runs after a takeover, after which that
     /// counts as too long.
     pub stall_ns: i64,
-    /// Time for which output may leave after the capture of an acknowledged checkpoint; No-Net
-    /// only.
+    /// Longest time for which output may leave after the capture of an acknowledged checkpoint, however late
+    /// acknowledgements were before; No-Net only.
     pub lease_ns: i64,
+    /// Shortest such time, however soon they came; at least [`LEASE_INTERVALS`] of the shortest.
+    pub lease_min_ns: i64,
     /// Largest relative drift of the hosts' clocks, in ppm.
     pub drift_ppm: i64,
     /// Most bytes of a checkpoint of this guest. A longer one is refused before any of it is kept.
@@ -174,14 +176,14 @@ impl Settings {
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 
-    /// Time that a standby waits after an acknowledgement, so that the lease has run out by the
-    /// other host's clock, too; zero in Net mode, where output needs acknowledgements.
-    pub(super) fn lease_wait_ns(&self) -> i64 {
+    /// Time that a standby waits after it acknowledged a checkpoint with this lease, so that the lease has run
+    /// out by the other host's clock, too; zero in Net mode, where output needs acknowledgements.
+    pub(super) fn lease_wait_ns(&self, lease_ns: i64) -> i64 {
         match self.mode {
             Mode::Net => 0,
             Mode::NoNet => {
-                let drift_ns = i128::from(self.lease_ns) * i128::from(self.drift_ppm) / 1_000_000;
-                self.lease_ns + drift_ns as i64 + 1
+                let drift_ns = i128::from(lease_ns) * i128::from(self.drift_ppm) / 1_000_000;
+                lease_ns + drift_ns as i64 + 1
             }
         }
     }

@@ -5,6 +5,7 @@ use super::checkpoint::{CheckpointId, Header, Staging};
 use super::common::{Common, Next, State};
 use super::event::{Event, Order, Verdict};
 use super::message::{Held, Hello, Message, Reason, Standing};
+use super::settings::Settings;
 
 /// The state of a host without the guest.
 ///
@@ -15,8 +16,10 @@ use super::message::{Held, Hello, Message, Reason, Standing};
 pub struct Standby {
     held: Option<Held>,
     staging: Option<Staging>,
-    /// Time of the last acknowledgement, or a later one; the primary's lease began before.
+    /// Time of the last acknowledgement, or a later one; all leases of the primary began before.
     promised_ns: i64,
+    /// Time after that until the last of them has run out by the primary's clock, too.
+    lease_wait_ns: i64,
     primary_heard_ns: i64,
     doing: Doing,
     /// Whether [`Standing::Standby`] is unheard.
@@ -54,6 +57,7 @@ impl Standby {
             held: None,
             staging: None,
             promised_ns: now_ns,
+            lease_wait_ns: 0,
             primary_heard_ns: now_ns,
             doing: Doing::Idle,
             unheard: false,
@@ -199,7 +203,7 @@ impl Standby {
                         "a checkpoint differs from its announcement",
                     ));
                 }
-                self.accept(now_ns, actions);
+                self.accept(&common.settings, now_ns, actions);
             }
             Message::Handover(id) => {
                 if self.armed() != Some(id) {
@@ -341,9 +345,8 @@ impl Standby {
     /// Time at which the primary has been silent for long enough and its lease has run out by its
     /// own clock.
     fn take_over_ns(&self, common: &Common) -> i64 {
-        let patience_ns = common.patience.limit_ns(&common.settings);
-        let silence_ns = self.primary_heard_ns + patience_ns;
-        silence_ns.max(self.promised_ns + common.settings.lease_wait_ns())
+        let silence_ns = self.primary_heard_ns + common.patience.limit_ns();
+        silence_ns.max(self.promised_ns + self.lease_wait_ns)
     }
 
     /// The reason why such a checkpoint cannot come now; `None` if it can.
@@ -360,6 +363,8 @@ impl Standby {
             > common.settings.checkpoint_bytes_max
         {
             Some("a checkpoint is larger than the guest")
+        } else if !(0..=common.settings.lease_ns).contains(&header.lease_ns) {
+            Some("a checkpoint has a longer lease than this host agrees to")
         } else if header.id.term != common.term {
             Some("a checkpoint is of another term")
         } else if !header.full && !follows {
@@ -372,7 +377,7 @@ impl Standby {
     }
 
     /// Accepts a complete checkpoint: this host takes over only from it or a later one from now on.
-    fn accept(&mut self, now_ns: i64, actions: &mut Vec<Action>) {
+    fn accept(&mut self, settings: &Settings, now_ns: i64, actions: &mut Vec<Action>) {
         let Some(Staging { header, .. }) = self.staging.take() else {
             return;
         };
@@ -384,6 +389,9 @@ impl Standby {
             id,
             armed: header.arms,
         });
+        // An earlier lease may end after this one, and lasts until the acknowledgement arrives.
+        let earlier_ns = self.promised_ns + self.lease_wait_ns - now_ns;
+        self.lease_wait_ns = settings.lease_wait_ns(header.lease_ns).max(earlier_ns);
         self.promised_ns = now_ns;
         actions.push(Action::Send(Message::Acknowledge(id)));
         actions.push(Action::Commit(id));

@@ -42,6 +42,8 @@ coverage! {
     committed,
     /// Checkpoints of which only a part arrived.
     discarded,
+    /// Checkpoints with a lease that was not the longest.
+    short_leases,
     /// Checkpoints that were sent again.
     resent,
     /// Copies of all memory.

@@ -1,6 +1,8 @@
 //! Plans of histories: faults with their times.
 
-use crate::protocol::{DETECTION_HEARTBEATS, Mode, Part, Settings, StandbyLost, interval};
+use crate::protocol::{
+    DETECTION_HEARTBEATS, LEASE_INTERVALS, Mode, Part, Settings, StandbyLost, interval,
+};
 
 use super::draw::Draw;
 use super::network::Damage;
@@ -224,6 +226,7 @@ impl Plan {
 
     fn random_settings(draw: &mut Draw) -> Settings {
         let maximum_ns = draw.between(10 * MS, 20 * MS);
+        let minimum_ns = draw.between(4 * MS, 8 * MS);
         let (heartbeat_ns, detection_ns) = (8 * MS, draw.between(24 * MS, 40 * MS));
         Settings {
             vm: 7,
@@ -242,11 +245,12 @@ impl Plan {
             detection_ns,
             detection_min_ns: DETECTION_HEARTBEATS * heartbeat_ns,
             stall_ns: draw.between(12 * MS, 60 * MS),
-            lease_ns: 2 * maximum_ns + draw.between(0, 20 * MS),
+            lease_ns: LEASE_INTERVALS * maximum_ns + draw.between(0, 20 * MS),
+            lease_min_ns: LEASE_INTERVALS * minimum_ns,
             checkpoint_bytes_max: 1 << 20,
             drift_ppm: [0, 1_000, 50_000][draw.below(3)],
             interval: interval::Bounds {
-                minimum_ns: draw.between(4 * MS, 8 * MS),
+                minimum_ns,
                 maximum_ns,
                 pause_share_percent: 20,
             },

@@ -93,6 +93,7 @@ fn settings(how: &Protected, failure: Option<Failure>) -> Settings {
     let detection_ns = failure.map_or(defaults::DETECTION_NS, |failure| failure.detection_ns);
     // The longest that does not delay a takeover: it has run out by any clock when `detection` has.
     let lease_ns = (detection_ns - 1) * 1_000_000 / (1_000_000 + defaults::DRIFT_PPM);
+    let lease_ns = (LEASE_INTERVALS * how.interval_ns).max(lease_ns);
     Settings {
         vm: how.domain as u64,
         mode: match how.mode {
@@ -106,7 +107,8 @@ fn settings(how: &Protected, failure: Option<Failure>) -> Settings {
         // Signs of life take no time here, which says nothing of a real network.
         detection_min_ns: detection_ns,
         stall_ns: defaults::STALL_DETECTIONS * detection_ns,
-        lease_ns: (LEASE_INTERVALS * how.interval_ns).max(lease_ns),
+        lease_ns,
+        lease_min_ns: lease_ns,
         drift_ppm: defaults::DRIFT_PPM,
         checkpoint_bytes_max: 0,
         interval: Bounds {

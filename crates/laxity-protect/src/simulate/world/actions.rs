@@ -260,6 +260,8 @@ impl World<'_> {
         } = process.captured.clone();
         let mut digest = Digest::new(header);
         self.coverage.resent += u64::from(self.observer.is_sent(header.id));
+        let is_short = (1..self.plan.settings.lease_ns).contains(&header.lease_ns);
+        self.coverage.short_leases += u64::from(is_short);
         self.observer.send(header.id, header.arms);
         let mut messages = vec![Message::Begin(*header)];
         let faulty = std::mem::take(&mut self.hosts[side].sends_part);
