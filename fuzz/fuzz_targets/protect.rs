@@ -21,6 +21,7 @@ const SETTINGS: Settings = Settings {
     detection_min_ns: 24,
     lease_ns: 0,
     lease_min_ns: 0,
+    settling_ns: 0,
     stall_ns: 60,
     drift_ppm: 100,
     checkpoint_bytes_max: 1 << 20,

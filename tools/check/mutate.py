@@ -2194,6 +2194,14 @@ MUTATIONS += [
         directory=PROTECT,
     ),
     Mutation(
+        "protect-lease-settling",
+        "primary.rs",
+        "                    if self.leased_ns >= self.lease_known_ns {",
+        "                    if self.leased_ns > 0 {",
+        "what a copy delays says nothing of leases",
+        directory=PROTECT,
+    ),
+    Mutation(
         "protect-missed-soon",
         "primary.rs",
         "        if excludes && self.exposed.is_some() {",
@@ -2279,7 +2287,7 @@ MUTATIONS += [
     Mutation(
         "protect-silence-even",
         "patience.rs",
-        "        let wanted_ns = self.longest_ns.saturating_mul(MULTIPLE);",
+        "        let wanted_ns = self.longest_ns.saturating_mul(self.multiple);",
         "        let wanted_ns = self.longest_ns;",
         "a primary that is heard unevenly is waited for",
         directory=PROTECT,

@@ -145,6 +145,8 @@ pub struct VmState {
     pub stalled: bool,
     /// Interval between checkpoints, of a primary.
     pub interval_ns: Option<u64>,
+    /// Length of the next checkpoint's lease, of a primary in No-Net mode.
+    pub lease_ns: Option<u64>,
     /// Time since the last acknowledgement, of a primary.
     pub since_acknowledged_ns: Option<u64>,
     /// Number of checkpoints captured here since the daemon's start.
@@ -275,6 +277,9 @@ impl Board {
                 stalled: status.is_some_and(|status| status.is_stalled),
                 interval_ns: status
                     .and_then(|status| status.interval_ns)
+                    .map(|ns| ns as u64),
+                lease_ns: status
+                    .and_then(|status| status.lease_ns)
                     .map(|ns| ns as u64),
                 since_acknowledged_ns: since_ns.and_then(|ns| ns.try_into().ok()),
                 checkpoints: counts.checkpoints,
@@ -441,7 +446,7 @@ type TimeFamily = (&'static str, &'static str, fn(&VmState) -> Quantiles);
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let vms = self.0.snapshot().vms;
-        let gauges: [Family; 8] = [
+        let gauges: [Family; 9] = [
             ("connected", "Whether the other host is connected", |vm| {
                 f64::from(vm.connected)
             }),
@@ -455,6 +460,11 @@ impl Collector for Metrics {
                 "interval_seconds",
                 "From one checkpoint to the next",
                 |vm| vm.interval_ns.unwrap_or(0) as f64 / 1e9,
+            ),
+            (
+                "lease_seconds",
+                "How long output leaves after a checkpoint; 0 in Net mode",
+                |vm| vm.lease_ns.unwrap_or(0) as f64 / 1e9,
             ),
             (
                 "since_acknowledged_seconds",

@@ -121,6 +121,7 @@ fn short_plans() -> Vec<Plan> {
             detection_min_ns: 24 * MS,
             lease_ns: 40 * MS,
             lease_min_ns: 12 * MS,
+            settling_ns: 10 * MS,
             stall_ns: 300 * MS,
             checkpoint_bytes_max: 1 << 20,
             drift_ppm: 10_000,

@@ -17,6 +17,7 @@ const SETTINGS: Settings = Settings {
     detection_min_ns: 30,
     lease_ns: 100,
     lease_min_ns: 100,
+    settling_ns: 400,
     stall_ns: 1_000,
     drift_ppm: 100_000,
     checkpoint_bytes_max: 1 << 20,
@@ -452,28 +453,31 @@ fn a_lease_is_as_long_as_acknowledgements_are_late() {
         detection_ns: 300,
         ..SETTINGS
     };
-    // From each capture to the acknowledgement of the next one are 11 ns; at first there is none before.
-    let even = leases(settings, &[1; 12]);
-    assert_eq!(even[..9], [100; 9], "until it is known: {even:?}");
-    assert_eq!(even[10..], [33; 2], "three times that: {even:?}");
-    let late = leases(settings, &[vec![1; 10], vec![9, 1, 1]].concat());
-    assert_eq!(late[10..], [57; 3], "a delay is remembered: {late:?}");
-    let none = leases(
-        Settings {
-            lease_min_ns: 40,
-            ..settings
-        },
-        &[1; 12],
-    );
-    assert_eq!(none[10..], [40; 2], "not shorter than that: {none:?}");
-    let net = leases(
-        Settings {
-            mode: Mode::Net,
-            ..settings
-        },
-        &[1; 12],
-    );
-    assert_eq!(net, [0; 12]);
+    // From each capture to the acknowledgement of the next one are 11 ns. For 400 ns, four of the longest leases, and
+    // then for 100 ns more nothing is known.
+    let settling = vec![9; 40];
+    let after = |acknowledged: &[i64]| {
+        let all = [&settling[..], &[1; 10], acknowledged].concat();
+        let mut leases = leases(settings, &all);
+        leases.split_off(settling.len())
+    };
+    let even = after(&[1; 4]);
+    assert_eq!(even[..8], [100; 8], "until it is known: {even:?}");
+    assert_eq!(even[10..], [22; 4], "twice that: {even:?}");
+    let late = after(&[9, 1, 1]);
+    assert_eq!(late[10..], [38; 3], "a delay is remembered: {late:?}");
+    let all = [&settling[..], &[1; 14]].concat();
+    let long = Settings {
+        lease_min_ns: 40,
+        ..settings
+    };
+    let long = leases(long, &all);
+    assert_eq!(long[50..], [40; 4], "not shorter than that: {long:?}");
+    let net = Settings {
+        mode: Mode::Net,
+        ..settings
+    };
+    assert_eq!(leases(net, &all), [0; 54]);
 }
 
 #[test]

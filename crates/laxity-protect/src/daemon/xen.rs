@@ -756,6 +756,7 @@ impl Run {
 
     fn tell_state(&self, state: State) {
         let is_primary = matches!(self.role, Role::Primary { .. });
+        let settings = &self.xen.domain.settings;
         let mut counts = self
             .xen
             .shared
@@ -769,7 +770,8 @@ impl Run {
                 number: self.acknowledged,
             }),
             connected: self.peer.is_some(),
-            interval_ns: is_primary.then_some(self.xen.domain.settings.interval.minimum_ns),
+            interval_ns: is_primary.then_some(settings.interval.minimum_ns),
+            lease_ns: (is_primary && settings.mode == Mode::NoNet).then_some(settings.lease_ns),
             has_heir: false,
             is_stalled: false,
         });

@@ -39,6 +39,10 @@ pub use settings::{
 };
 pub use standby::Standby;
 
+/// Number of times that a silence must be as long as the longest one from which the other host came back, to be
+/// taken for its loss.
+const SILENCE_MULTIPLE: i64 = 3;
+
 /// The externally visible state of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status {
@@ -52,6 +56,8 @@ pub struct Status {
     pub connected: bool,
     /// Interval between checkpoints, of a primary.
     pub interval_ns: Option<i64>,
+    /// Length of the next checkpoint's lease, of a primary in No-Net mode.
+    pub lease_ns: Option<i64>,
     /// Whether the other host lives, could go on with the guest, and was not told to forget it.
     pub has_heir: bool,
     /// Whether something takes too long, or has failed and is tried again later.
@@ -91,7 +97,11 @@ impl Node {
                 peer: None,
                 connected_ns: now_ns,
                 heard_ns: now_ns,
-                patience: Patience::new(settings.detection_min_ns, settings.detection_ns),
+                patience: Patience::new(
+                    SILENCE_MULTIPLE,
+                    settings.detection_min_ns,
+                    settings.detection_ns,
+                ),
                 heartbeat_due_ns: now_ns,
                 event_ns: now_ns,
             },
@@ -165,6 +175,7 @@ impl Node {
                 checkpoint: primary.acknowledged(common),
                 connected,
                 interval_ns: Some(primary.interval_ns()),
+                lease_ns: primary.lease_ns(common),
                 has_heir: primary.has_heir(),
                 is_stalled: primary.is_stalled(),
             },
@@ -174,6 +185,7 @@ impl Node {
                 checkpoint: standby.held().map(|held| held.id),
                 connected,
                 interval_ns: None,
+                lease_ns: None,
                 has_heir: false,
                 is_stalled: standby.is_stalled(),
             },

@@ -1,8 +1,6 @@
 //! Adapts how long a host waits for something to how long that took before: a silence of the other host, and an
 //! acknowledgement, which a lease must outlast.
 
-/// Number of times that a wait must be as long as the longest one that ended well, to be taken for a failure.
-const MULTIPLE: i64 = 3;
 /// Time in which the difference between a long wait and the usual ones is forgotten, except for a part of
 /// 1/e: the rare delays of a busy machine are minutes apart.
 const MEMORY_NS: i64 = 300_000_000_000;
@@ -13,6 +11,9 @@ const MEMORY_NS: i64 = 300_000_000_000;
 /// of the roles, so that whoever was taken for dead too soon waits longer from then on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
+    /// Number of times that a wait must be as long as the longest one that ended well, to be taken for a
+    /// failure.
+    multiple: i64,
     least_ns: i64,
     most_ns: i64,
     /// Time for which waits have ended well.
@@ -23,8 +24,9 @@ pub(super) struct Patience {
 
 impl Patience {
     /// The patience of one who knows nothing yet, and waits for `most_ns`.
-    pub(super) fn new(least_ns: i64, most_ns: i64) -> Patience {
+    pub(super) fn new(multiple: i64, least_ns: i64, most_ns: i64) -> Patience {
         Patience {
+            multiple,
             least_ns,
             most_ns,
             waited_for_ns: 0,
@@ -51,7 +53,7 @@ impl Patience {
         if self.waited_for_ns < self.most_ns {
             return self.most_ns;
         }
-        let wanted_ns = self.longest_ns.saturating_mul(MULTIPLE);
+        let wanted_ns = self.longest_ns.saturating_mul(self.multiple);
         wanted_ns.max(self.least_ns).min(self.most_ns)
     }
 }
@@ -63,7 +65,7 @@ mod tests {
     const MS: i64 = 1_000_000;
 
     fn unknown() -> Patience {
-        Patience::new(60 * MS, 300 * MS)
+        Patience::new(3, 60 * MS, 300 * MS)
     }
 
     /// The limit after waits of this length, for this time.

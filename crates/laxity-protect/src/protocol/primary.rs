@@ -15,6 +15,10 @@ use super::settings::{Mode, Settings, StandbyLost};
 /// takes.
 const ROUNDS_MAX: u32 = 8;
 
+/// Number of times that a lease must be as long as it was ever needed lately. One that is too short costs output
+/// once, and no takeover.
+const LEASE_MULTIPLE: i64 = 2;
+
 /// The state of a host with the guest.
 #[derive(Debug, Clone)]
 pub struct Primary {
@@ -55,6 +59,8 @@ pub struct Primary {
     transfer_ns: i64,
     /// Judges how long a lease must be, by the time from a capture to the acknowledgement of the next one.
     lease: Patience,
+    /// Time from which on these times count.
+    lease_known_ns: i64,
     /// Time of the capture from which the present lease counts.
     leased_ns: i64,
     guest: Guest,
@@ -93,6 +99,10 @@ struct Flight {
     last: bool,
     /// Whether it was found to take too long.
     stalled: bool,
+}
+
+fn unknown_lease(settings: &Settings) -> Patience {
+    Patience::new(LEASE_MULTIPLE, settings.lease_min_ns, settings.lease_ns)
 }
 
 impl Flight {
@@ -163,7 +173,8 @@ impl Primary {
             due_ns: now_ns,
             interval_ns: settings.interval.minimum_ns,
             transfer_ns: 0,
-            lease: Patience::new(settings.lease_min_ns, settings.lease_ns),
+            lease: unknown_lease(settings),
+            lease_known_ns: now_ns,
             leased_ns: now_ns,
             guest: Guest::Runs,
             switching: false,
@@ -220,6 +231,14 @@ impl Primary {
 
     pub(super) fn interval_ns(&self) -> i64 {
         self.interval_ns
+    }
+
+    /// Length of the next checkpoint's lease; `None` in Net mode.
+    pub(super) fn lease_ns(&self, common: &Common) -> Option<i64> {
+        match common.settings.mode {
+            Mode::Net => None,
+            Mode::NoNet => Some(self.lease.limit_ns()),
+        }
     }
 
     pub(super) fn wake_ns(&self, common: &Common) -> Option<i64> {
@@ -381,10 +400,7 @@ impl Primary {
                     },
                     full: capture.full,
                     arms,
-                    lease_ns: match common.settings.mode {
-                        Mode::Net => 0,
-                        Mode::NoNet => self.lease.limit_ns(),
-                    },
+                    lease_ns: self.lease_ns(common).unwrap_or(0),
                     ram_bytes,
                     device_bytes,
                     disk_bytes,
@@ -593,6 +609,7 @@ impl Primary {
         self.acknowledged = None;
         self.flight = None;
         self.rounds = 0;
+        self.lease = unknown_lease(&common.settings);
         self.copies_later = now_ns < self.copy_at_ns;
         if self.copies_later {
             self.due_ns = self.copy_at_ns;
@@ -633,7 +650,8 @@ impl Primary {
     fn expose(&mut self, common: &Common, flight: &Flight, actions: &mut Vec<Action>) {
         if flight.header.arms && self.exposed.is_none() {
             self.exposed = self.session;
-            self.leased_ns = flight.captured_ns;
+            let settings = &common.settings;
+            self.lease_known_ns = flight.captured_ns.saturating_add(settings.settling_ns);
             let output = match common.settings.mode {
                 Mode::Net => Output::Hold,
                 // The standby cannot take over before a lease has passed since it received this
@@ -667,7 +685,9 @@ impl Primary {
             match common.settings.mode {
                 Mode::Net => actions.push(Action::Release { through: id.number }),
                 Mode::NoNet => {
-                    self.lease.note(now_ns - self.leased_ns);
+                    if self.leased_ns >= self.lease_known_ns {
+                        self.lease.note(now_ns - self.leased_ns);
+                    }
                     self.leased_ns = flight.captured_ns;
                     let deadline_ns = flight.lease_ends_ns();
                     self.set_output(Output::Until { deadline_ns }, actions);

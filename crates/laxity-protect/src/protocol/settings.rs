@@ -40,6 +40,8 @@ pub mod defaults {
     /// Time without an acknowledgement, in multiples of `detection`, after which a living standby has
     /// stalled. Pauses of a busy machine are shorter.
     pub const STALL_DETECTIONS: i64 = 10;
+    /// Time after a copy in which leases are the longest, in multiples of these.
+    pub const SETTLING_LEASES: i64 = 4;
     /// Worst-case relative drift of two commodity clocks, in ppm.
     pub const DRIFT_PPM: i64 = 200;
 }
@@ -79,6 +81,9 @@ pub struct Settings {
     pub lease_ns: i64,
     /// Shortest such time, however soon they came; at least [`LEASE_INTERVALS`] of the shortest.
     pub lease_min_ns: i64,
+    /// Time after the standby was armed in which leases are the longest: the copy of all of the memory has just
+    /// ended, and perhaps the guest's start, so that checkpoints are late as they are not later on.
+    pub settling_ns: i64,
     /// Largest relative drift of the hosts' clocks, in ppm.
     pub drift_ppm: i64,
     /// Most bytes of a checkpoint of this guest. A longer one is refused before any of it is kept.

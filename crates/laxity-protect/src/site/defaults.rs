@@ -1,7 +1,9 @@
 //! Default values, which the operator's page repeats, and bounds.
 
 use crate::protocol::LEASE_INTERVALS;
-pub use crate::protocol::defaults::{DETECTION_NS, DRIFT_PPM, HEARTBEAT_NS, STALL_DETECTIONS};
+pub use crate::protocol::defaults::{
+    DETECTION_NS, DRIFT_PPM, HEARTBEAT_NS, SETTLING_LEASES, STALL_DETECTIONS,
+};
 
 pub const MINIMUM_NS: i64 = 25 * MS;
 pub const MAXIMUM_NS: i64 = 400 * MS;

@@ -79,6 +79,7 @@ impl Reading<'_> {
             true => 0,
             false => STAGED_BYTES_MAX,
         };
+        let lease_ns = table.lease.value.map_or(defaults::LEASE_NS, |time| time.ns);
         let settings = Settings {
             vm: number_of(name),
             mode: match table.mode.value {
@@ -93,8 +94,9 @@ impl Reading<'_> {
             heartbeat_ns,
             detection_ns,
             detection_min_ns: DETECTION_HEARTBEATS * heartbeat_ns,
-            lease_ns: table.lease.value.map_or(defaults::LEASE_NS, |time| time.ns),
+            lease_ns,
             lease_min_ns: LEASE_INTERVALS * interval.minimum_ns,
+            settling_ns: defaults::SETTLING_LEASES * lease_ns,
             stall_ns: defaults::STALL_DETECTIONS * detection_ns,
             drift_ppm: defaults::DRIFT_PPM,
             checkpoint_bytes_max: batch_bytes_max(memory_bytes(table))

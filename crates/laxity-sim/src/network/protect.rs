@@ -109,6 +109,7 @@ fn settings(how: &Protected, failure: Option<Failure>) -> Settings {
         stall_ns: defaults::STALL_DETECTIONS * detection_ns,
         lease_ns,
         lease_min_ns: lease_ns,
+        settling_ns: 0,
         drift_ppm: defaults::DRIFT_PPM,
         checkpoint_bytes_max: 0,
         interval: Bounds {
