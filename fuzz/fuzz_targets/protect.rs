@@ -20,7 +20,6 @@ const SETTINGS: Settings = Settings {
     detection_ns: 30,
     detection_min_ns: 24,
     lease_ns: 0,
-    lease_min_ns: 0,
     settling_ns: 0,
     stall_ns: 60,
     drift_ppm: 100,

@@ -15,7 +15,7 @@ use laxity_protect::daemon::control::{Answer, Request, ask};
 #[cfg(feature = "faults")]
 use laxity_protect::daemon::faults;
 use laxity_protect::daemon::{self, Options};
-use laxity_protect::protocol::{Mode, StandbyLost};
+use laxity_protect::protocol::{LEASE_INTERVALS, Mode, StandbyLost};
 use laxity_protect::report::Snapshot;
 use laxity_protect::site::{self, Domain, Site};
 use laxity_protect::transport::{KeysError, authority};
@@ -102,7 +102,7 @@ fn show(site: &Site, json: bool) {
             Mode::NoNet => println!(
                 "  no-net: output leaves at once; a failure undoes everything since the last\n    \
                  checkpoint, and the standby takes over after {} to {} ms at the earliest",
-                ms(settings.lease_min_ns),
+                ms(LEASE_INTERVALS * settings.interval.minimum_ns),
                 ms(settings.lease_ns)
             ),
         }

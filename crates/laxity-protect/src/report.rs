@@ -155,7 +155,7 @@ pub struct VmState {
     pub bytes: u64,
     /// Changed pages in all checkpoints since the daemon's start.
     pub pages: u64,
-    /// Changed pages that only a full comparison found; must be 0.
+    /// Changed pages that only a comparison found; must be 0.
     pub pages_missed: u64,
     /// Bytes of the last checkpoint.
     pub last_bytes: u64,
@@ -494,7 +494,7 @@ impl Collector for Metrics {
             ("checkpoints", "Captured", |vm| vm.checkpoints as f64),
             ("bytes", "Of all checkpoints", |vm| vm.bytes as f64),
             ("pages", "That changed", |vm| vm.pages as f64),
-            ("pages_missed", "That only a full comparison found", |vm| {
+            ("pages_missed", "That only a comparison found", |vm| {
                 vm.pages_missed as f64
             }),
             ("frames_sent", "From the guest", |vm| vm.frames_sent as f64),

@@ -120,7 +120,6 @@ fn short_plans() -> Vec<Plan> {
             detection_ns: 30 * MS,
             detection_min_ns: 24 * MS,
             lease_ns: 40 * MS,
-            lease_min_ns: 12 * MS,
             settling_ns: 10 * MS,
             stall_ns: 300 * MS,
             checkpoint_bytes_max: 1 << 20,

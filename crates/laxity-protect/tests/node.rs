@@ -16,7 +16,6 @@ const SETTINGS: Settings = Settings {
     detection_ns: 30,
     detection_min_ns: 30,
     lease_ns: 100,
-    lease_min_ns: 100,
     settling_ns: 400,
     stall_ns: 1_000,
     drift_ppm: 100_000,
@@ -346,11 +345,14 @@ fn orders_that_are_impossible() {
 fn protect(side: &mut Side) -> Vec<Action> {
     side.captured(1);
     side.hear(Message::Acknowledge(id(1, 1)));
-    assert!(side.wait(5).contains(&Action::Capture {
+    let capture = Action::Capture {
         number: 2,
         full: false,
-        arms: true
-    }));
+        arms: true,
+    };
+    while !side.wait(1).contains(&capture) {
+        assert!(side.now_ns < 100, "it is never due");
+    }
     side.captured(2)
 }
 
@@ -426,7 +428,7 @@ fn a_standby_waits_for_silence_and_for_the_lease() {
     }
 }
 
-/// The leases of a primary that takes a checkpoint each 10 ns, which its standby acknowledges after so long.
+/// The leases of a primary that begins a checkpoint each 10 ns, which its standby acknowledges after so long.
 fn leases(settings: Settings, acknowledged_after_ns: &[i64]) -> Vec<i64> {
     let mut side = Side::primary(settings);
     protect(&mut side);
@@ -449,35 +451,92 @@ fn leases(settings: Settings, acknowledged_after_ns: &[i64]) -> Vec<i64> {
 fn a_lease_is_as_long_as_acknowledgements_are_late() {
     let settings = Settings {
         mode: Mode::NoNet,
-        lease_min_ns: 10,
         detection_ns: 300,
         ..SETTINGS
     };
-    // From each capture to the acknowledgement of the next one are 11 ns. For 400 ns, four of the longest leases, and
-    // then for 100 ns more nothing is known.
-    let settling = vec![9; 40];
-    let after = |acknowledged: &[i64]| {
-        let all = [&settling[..], &[1; 10], acknowledged].concat();
+    // Each checkpoint begins 5 ns late and is acknowledged 1 ns later, but for one while the copy is fresh. After
+    // these 400 ns there have to be 100 ns of which it is known.
+    let settling = [&[1; 20][..], &[9], &[1; 19]].concat();
+    let after = |interval_ns: i64, acknowledged: &[i64]| {
+        let all = [&settling[..], &[1; 12], acknowledged].concat();
+        let settings = Settings {
+            interval: interval::Bounds {
+                minimum_ns: interval_ns,
+                ..settings.interval
+            },
+            ..settings
+        };
         let mut leases = leases(settings, &all);
         leases.split_off(settling.len())
     };
-    let even = after(&[1; 4]);
-    assert_eq!(even[..8], [100; 8], "until it is known: {even:?}");
-    assert_eq!(even[10..], [22; 4], "twice that: {even:?}");
-    let late = after(&[9, 1, 1]);
-    assert_eq!(late[10..], [38; 3], "a delay is remembered: {late:?}");
-    let all = [&settling[..], &[1; 14]].concat();
-    let long = Settings {
-        lease_min_ns: 40,
-        ..settings
-    };
-    let long = leases(long, &all);
-    assert_eq!(long[50..], [40; 4], "not shorter than that: {long:?}");
+    let even = after(5, &[1; 4]);
+    assert_eq!(even[..9], [100; 9], "until it is known: {even:?}");
+    assert_eq!(even[12..], [5 + 2 * 6; 4], "an interval, and twice that");
+    let late = after(5, &[9, 1, 1]);
+    assert_eq!(late[12..], [5 + 2 * 14; 3], "a delay is remembered");
+    let long = after(10, &[1; 99]);
+    assert_eq!(long.last(), Some(&(2 * 10)), "two intervals: {long:?}");
     let net = Settings {
         mode: Mode::Net,
         ..settings
     };
-    assert_eq!(leases(net, &all), [0; 54]);
+    assert_eq!(leases(net, &[1; 99]), [0; 99]);
+}
+
+/// The time from a checkpoint to the next one, of a primary whose guest stands still that long for the last ones.
+fn intervals(settings: Settings, pauses_ns: &[i64]) -> Vec<i64> {
+    let mut side = Side::primary(settings);
+    protect(&mut side);
+    let mut intervals = Vec::new();
+    for (number, &pause_ns) in (3..).zip(pauses_ns) {
+        let begun_ns = side.now_ns;
+        side.hear(Message::Acknowledge(id(1, number - 1)));
+        let is_due = |actions: &[Action]| {
+            let mut actions = actions.iter();
+            actions.any(|action| matches!(action, Action::Capture { .. }))
+        };
+        while !is_due(&side.wait(1)) {
+            side.hear(Message::Heartbeat);
+            assert!(side.now_ns < begun_ns + 1000, "it is never due");
+        }
+        intervals.push(side.now_ns - begun_ns);
+        side.handle(Event::Captured {
+            number,
+            ram_bytes: 5,
+            device_bytes: 5,
+            disk_bytes: 5,
+            disk_left_bytes: 0,
+            pause_ns,
+        });
+    }
+    intervals
+}
+
+#[test]
+fn a_single_long_pause_makes_no_epoch_longer() {
+    assert_eq!(intervals(SETTINGS, &[0, 0, 4, 0, 0, 0]), [5; 6]);
+    assert_eq!(
+        intervals(SETTINGS, &[0, 0, 4, 3, 3, 3]),
+        [5, 5, 5, 5, 30, 30]
+    );
+}
+
+#[test]
+fn a_longer_interval_begins_with_a_lease_that_allows_for_it() {
+    let settings = Settings {
+        mode: Mode::NoNet,
+        detection_ns: 300,
+        settling_ns: 0,
+        interval: interval::Bounds {
+            minimum_ns: 10,
+            ..SETTINGS.interval
+        },
+        ..SETTINGS
+    };
+    // Nothing is late, so that a lease is two intervals once that is known.
+    let pauses_ns = [&[0; 100][..], &[4; 4]].concat();
+    let intervals = intervals(settings, &pauses_ns);
+    assert_eq!(intervals[100..], [10, 10, 10, 40], "{intervals:?}");
 }
 
 #[test]

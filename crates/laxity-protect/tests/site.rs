@@ -77,7 +77,6 @@ fn every_key() {
             detection_ns: 90 * MS,
             detection_min_ns: 60 * MS,
             lease_ns: 250 * MS,
-            lease_min_ns: 60 * MS,
             settling_ns: 1000 * MS,
             stall_ns: 900 * MS,
             checkpoint_bytes_max: batch_bytes_max(1 << 30)

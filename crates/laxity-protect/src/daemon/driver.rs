@@ -844,7 +844,6 @@ mod tests {
             detection_ns: 3_600_000_000_000,
             detection_min_ns: 3_600_000_000_000,
             lease_ns: 800_000_000,
-            lease_min_ns: 50_000_000,
             settling_ns: 3_200_000_000,
             stall_ns: 3_600_000_000_000,
             checkpoint_bytes_max: 1 << 20,

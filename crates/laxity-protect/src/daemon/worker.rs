@@ -14,7 +14,7 @@ use super::faults::{Step, reach};
 use crate::gate::Gate;
 use crate::guest::disk::{self, Disk, Taken};
 use crate::guest::patches::{Staged, Writer};
-use crate::guest::{Captured, GuestError, PAGE_BYTES, Permit, Qemu, Specification, Timing};
+use crate::guest::{Captured, GuestError, PAGE_BYTES, Patrol, Permit, Qemu, Specification, Timing};
 use crate::protocol::checkpoint::Digest;
 use crate::protocol::message::CHUNK_BYTES_MAX;
 use crate::protocol::{CheckpointId, Header, Message, Part};
@@ -22,7 +22,7 @@ use crate::protocol::{CheckpointId, Header, Message, Part};
 /// Size of one message of a checkpoint's memory, so that signs of life do not wait behind more.
 const BATCH_BYTES: usize = 256 << 10;
 const BATCH_PAGES: usize = BATCH_BYTES / PAGE_BYTES;
-/// Interval at which the detection of changed pages is compared with a full comparison.
+/// Time in which each page is compared once, to check what finds changed pages.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
 /// Interval at which the thread checks whether the guest has ended by itself.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -103,7 +103,7 @@ pub enum Report {
         disk_left_bytes: u64,
         /// Number of changed pages.
         pages: u64,
-        /// Number of changed pages that only a full comparison found.
+        /// Number of changed pages that only a comparison found.
         missed: u64,
         /// Times of the capture's steps.
         timing: Timing,
@@ -247,7 +247,9 @@ struct State {
     staging_failed: Option<String>,
     /// Device state of the current checkpoint, whose memory is QEMU's.
     device: Option<Vec<u8>>,
-    checked: Instant,
+    /// The pages that are compared in the next pause, and when the last one was.
+    patrol: Patrol,
+    patrolled: Instant,
     /// Whether a disk hangs, which was reported.
     disk_hangs: bool,
     /// Time after which a flush counts as one that hangs.
@@ -279,7 +281,8 @@ impl State {
             flushes,
             staging_failed: None,
             device: None,
-            checked: Instant::now(),
+            patrol: Patrol::default(),
+            patrolled: Instant::now(),
             disk_hangs: false,
             flush_hangs_after: FLUSH_HANGS_AFTER,
             asked: None,
@@ -555,10 +558,14 @@ impl State {
                 qemu.look(at * BATCH_PAGES, pages);
             }
         }
-        let checks = self.checked.elapsed() > CHECK_EVERY;
+        let since = std::mem::replace(&mut self.patrolled, Instant::now()).elapsed();
+        let compared = match full {
+            true => 0..pages,
+            false => self.patrol.take(pages, CHECK_EVERY, since),
+        };
         let (gate, disks) = (&self.gate, &self.disks);
         let mut taken = None;
-        let done = qemu.capture(captured, writer.copy(), full || checks, || {
+        let done = qemu.capture(captured, writer.copy(), compared, || {
             gate.cut(number);
             taken = Some(Taken::take(disks, arms));
             reach(Step::Stopped);
@@ -576,9 +583,6 @@ impl State {
         }
         let disk_left_bytes = taken.left_bytes;
         last.disks = taken.batches.into_iter().map(Arc::new).collect();
-        if full || checks {
-            self.checked = Instant::now();
-        }
         if captured.missed > 0 && !full {
             error!(
                 vm = self.guest.name,

@@ -1,14 +1,17 @@
 //! Finds the pages of a guest's memory that have changed since the last look.
 //!
 //! The kernel knows, if QEMU runs with the write tracker (`tracker.c`): [`Tracker`]. Where it does not, memory is held
-//! against [`Fingerprints`] of what it was. To check either, it is compared with a copy, byte by byte: [`compare`].
+//! against [`Fingerprints`] of what it was. To check either, memory is compared with a copy, byte by byte: [`check`],
+//! a few pages in each pause, as [`Patrol`] has it.
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::num::NonZero;
+use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::thread;
+use std::time::Duration;
 
 use twox_hash::XxHash3_128;
 
@@ -37,6 +40,44 @@ fn compare_in_shares(share_pages: usize, now: &[Page], before: &[Page], changed:
     in_shares(shares, share_pages, changed, |(now, before), at| {
         now[at] != before[at]
     });
+}
+
+/// Corrects `changed`, pages that something else has found, by a comparison of the pages in `range`. Returns how many
+/// of those that differ it had not found.
+pub fn check(now: &[Page], before: &[Page], range: Range<usize>, changed: &mut Vec<u32>) -> usize {
+    let first = range.start;
+    let below = |limit: usize| changed.partition_point(|&page| (page as usize) < limit);
+    let found = below(first)..below(range.end);
+    let mut differing = Vec::new();
+    compare(&now[range.clone()], &before[range], &mut differing);
+    for page in &mut differing {
+        *page += first as u32;
+    }
+    let is_missed = |page: &&u32| changed[found.clone()].binary_search(page).is_err();
+    let missed = differing.iter().filter(is_missed).count();
+    changed.splice(found, differing);
+    missed
+}
+
+/// Chooses the pages that are compared next.
+///
+/// To compare all of 512 MiB at once takes 40 to 130 ms, in which a guest would stand still; to compare as much as is
+/// due since the last pause takes some 50 us.
+#[derive(Debug, Default)]
+pub struct Patrol {
+    next: usize,
+}
+
+impl Patrol {
+    /// The pages to compare so long after the last time, so that each page's turn comes once in `every`: of `pages`,
+    /// in order and in circles. At most a sixtieth of them, however long ago that was.
+    pub fn take(&mut self, pages: usize, every: Duration, since: Duration) -> Range<usize> {
+        let due = pages as f64 * since.as_secs_f64() / every.as_secs_f64();
+        let due = (due.ceil() as usize).min(pages.div_ceil(60));
+        let first = if self.next < pages { self.next } else { 0 };
+        self.next = pages.min(first + due);
+        first..self.next
+    }
 }
 
 /// The fingerprint of each page of a memory at the last look, of 128 bits (XXH3).
@@ -310,6 +351,64 @@ mod tests {
             fingerprints.take(&now, &mut found);
             assert_eq!(found, [0; 0], "seed {seed}: they are what they were");
         }
+    }
+
+    #[test]
+    fn a_check_finds_what_was_missed_in_its_range() {
+        for seed in 0..500 {
+            let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
+            let mut draw = |below: usize| random.next_u32() as usize % below;
+            let before = vec![[0; PAGE_BYTES]; 40];
+            let mut now = before.clone();
+            let mut differs = [false; 40];
+            let mut noted = [false; 40];
+            for _ in 0..draw(40) {
+                let page = draw(40);
+                now[page][draw(PAGE_BYTES)] = 1;
+                differs[page] = true;
+                noted[page] = draw(4) > 0;
+            }
+            // A page that was written may have the same contents again.
+            noted[draw(40)] = true;
+            let first = draw(41);
+            let range = first..first + draw(41 - first);
+            let mut changed: Vec<u32> = (0..40).filter(|&page| noted[page as usize]).collect();
+            let missed = check(&now, &before, range.clone(), &mut changed);
+            let is_right = |page: usize| match range.contains(&page) {
+                true => differs[page],
+                false => noted[page],
+            };
+            let right: Vec<u32> = (0..40).filter(|&page| is_right(page as usize)).collect();
+            assert_eq!(changed, right, "seed {seed}");
+            let of_them = range.filter(|&page| differs[page] && !noted[page]);
+            assert_eq!(missed, of_them.count(), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_patrol_comes_by_everywhere_in_time() {
+        let every = Duration::from_secs(60);
+        for (pages, pause_ms) in [(24_576, 25), (131_072, 25), (262_144, 400), (7, 10)] {
+            let since = Duration::from_millis(pause_ms);
+            let mut patrol = Patrol::default();
+            let mut seen = vec![false; pages];
+            let rounds = 60_000 / pause_ms + 1;
+            for _ in 0..rounds {
+                let range = patrol.take(pages, every, since);
+                let most = pages * pause_ms as usize / 60_000 + 1;
+                assert!((1..=most).contains(&range.len()), "{range:?} of {pages}");
+                seen[range].fill(true);
+            }
+            assert!(seen.iter().all(|&seen| seen), "{pages} pages");
+        }
+        let mut patrol = Patrol::default();
+        let late = patrol.take(6_000, every, Duration::from_secs(600));
+        assert_eq!(
+            late,
+            0..100,
+            "no pause is long because the last one is long ago"
+        );
+        assert_eq!(patrol.take(50, every, every), 0..1, "another memory");
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub mod qmp;
 mod specification;
 mod trial;
 
-pub use changes::{Fingerprints, Tracker, compare};
+pub use changes::{Fingerprints, Patrol, Tracker, compare};
 pub use confinement::User;
 pub use disk::{Disk, refuse_other_formats};
 pub use memory::{Memory, PAGE_BYTES, Page};

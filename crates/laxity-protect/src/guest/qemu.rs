@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read as _, Write as _};
 use std::net::Shutdown;
+use std::ops::Range;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
@@ -23,7 +24,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::{getpid, getppid};
 use serde_json::json;
 
-use super::changes::{Fingerprints, Tracker, compare};
+use super::changes::{Fingerprints, Tracker, check};
 use super::confinement::{Handed, NotHanded, SANDBOX, User, gain_nothing, sealed};
 use super::disk::Disk;
 use super::memory::{Memory, Page};
@@ -406,8 +407,8 @@ impl Qemu {
 
     /// Captures the guest's state, and lets it run on.
     ///
-    /// `copy` is what the standby has. With `compares` all memory is compared with it, byte by
-    /// byte, and what else finds changes, which is the tracker or fingerprints, is held against
+    /// `copy` is what the standby has. The pages in `compared` are compared with it, byte by byte,
+    /// and what else finds changes, which is the tracker or fingerprints, is held against
     /// that. `cut` is called when the guest stands still and has sent all that it did in this
     /// epoch.
     ///
@@ -418,7 +419,7 @@ impl Qemu {
         &mut self,
         captured: &mut Captured,
         copy: &[Page],
-        compares: bool,
+        compared: Range<usize>,
         cut: impl FnOnce(),
     ) -> Result<(), GuestError> {
         self.take_events()?;
@@ -433,8 +434,7 @@ impl Qemu {
         cut();
         let cut_at = Instant::now();
         captured.changed.clear();
-        captured.missed = 0;
-        let found = self.find(captured, copy, compares);
+        let found = self.find(captured, copy, compared);
         let found_at = Instant::now();
         // SAFETY: QEMU has said that the guest stands still, and was not told otherwise since.
         let pages = unsafe { self.memory.pages() };
@@ -468,7 +468,7 @@ impl Qemu {
         &mut self,
         captured: &mut Captured,
         copy: &[Page],
-        compares: bool,
+        compared: Range<usize>,
     ) -> Result<(), GuestError> {
         // SAFETY: as in `capture`.
         let pages = unsafe { self.memory.pages() };
@@ -481,13 +481,7 @@ impl Qemu {
                 .get_or_insert_with(|| Fingerprints::new(pages.len()));
             fingerprints.take(pages, &mut captured.changed);
         }
-        if compares {
-            let noted = std::mem::take(&mut captured.changed);
-            compare(pages, copy, &mut captured.changed);
-            let changed = captured.changed.iter();
-            let missed = changed.filter(|page| noted.binary_search(page).is_err());
-            captured.missed = missed.count() as u64;
-        }
+        captured.missed = check(pages, copy, compared, &mut captured.changed) as u64;
         Ok(())
     }
 
@@ -843,7 +837,7 @@ mod tests {
     fn disks_are_flushed_before_a_guest_pauses_and_before_one_goes_on() {
         let (mut qemu, mut theirs) = with_disk(unflushable_disk("flush-first"));
         theirs.set_nonblocking(true).unwrap();
-        let captured = qemu.capture(&mut Captured::default(), &[], false, || {});
+        let captured = qemu.capture(&mut Captured::default(), &[], 0..0, || {});
         let activated = qemu.activate(b"state", &Permit::default());
         for done in [captured, activated] {
             assert!(matches!(done, Err(GuestError::Disk(_))), "{done:?}");

@@ -23,11 +23,22 @@ pub struct Measured {
     pub transfer_ns: i64,
 }
 
+impl Measured {
+    /// What both epochs took at least. One that took longer than the one before may be the only one, and would
+    /// lengthen the epochs of seconds; what lasts is known one epoch later.
+    pub fn lesser(self, other: Measured) -> Measured {
+        Measured {
+            pause_ns: self.pause_ns.min(other.pause_ns),
+            transfer_ns: self.transfer_ns.min(other.transfer_ns),
+        }
+    }
+}
+
 /// Part of the distance to a shorter interval that one epoch covers.
 const DOWN_PARTS: i64 = 8;
 
-/// The interval after `interval_ns`. It grows at once, so that pauses stay below their share and
-/// checkpoints do not queue, and shrinks gradually.
+/// The interval after `interval_ns`, by what lasts of the last epochs. It grows at once, so that pauses stay below
+/// their share and checkpoints do not queue, and shrinks gradually.
 pub fn next(bounds: &Bounds, interval_ns: i64, measured: Measured) -> i64 {
     let for_pauses_ns = measured.pause_ns.saturating_mul(100) / bounds.pause_share_percent;
     let wanted_ns = for_pauses_ns

@@ -118,7 +118,7 @@ impl Node {
         // about the other host.
         if asleep_ns > common.patience.limit_ns() / 2 {
             if asleep_ns > common.settings.detection_ns / 2 {
-                common.patience.note(asleep_ns);
+                common.patience.note(asleep_ns, asleep_ns);
             }
             common.heard_ns = now_ns;
             if let Role::Standby(standby) = &mut self.role {
@@ -231,7 +231,7 @@ impl Node {
         let standing = self.standing();
         let common = &mut self.common;
         let silence_ns = now_ns - common.silent_from_ns();
-        common.patience.note(silence_ns);
+        common.patience.note(silence_ns, silence_ns);
         common.heard_ns = now_ns;
         let next = match message {
             Message::Hello(hello) if !common.agrees(&hello) => Next::Disconnect(Notice::Disagrees),
@@ -274,7 +274,7 @@ impl Node {
         if self.common.connection.is_some() && silent_ns >= self.silence_ns() {
             // What comes too late on this connection is never heard, and the next silence is given more time.
             if let Role::Primary(_) = self.role {
-                self.common.patience.note(silent_ns);
+                self.common.patience.note(silent_ns, silent_ns);
             }
             actions.push(Action::Disconnect);
             self.disconnect(actions);

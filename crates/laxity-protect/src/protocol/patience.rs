@@ -16,8 +16,8 @@ pub(super) struct Patience {
     multiple: i64,
     least_ns: i64,
     most_ns: i64,
-    /// Time for which waits have ended well.
-    waited_for_ns: i64,
+    /// Time in which waits have ended well.
+    known_for_ns: i64,
     /// The longest wait; shorter ones make it shorter gradually.
     longest_ns: i64,
 }
@@ -29,28 +29,28 @@ impl Patience {
             multiple,
             least_ns,
             most_ns,
-            waited_for_ns: 0,
+            known_for_ns: 0,
             longest_ns: 0,
         }
     }
 
-    /// Notes a wait that has ended, or a time in which this host did not run.
-    pub(super) fn note(&mut self, wait_ns: i64) {
-        let wait_ns = wait_ns.min(self.most_ns);
-        self.waited_for_ns = self.waited_for_ns.saturating_add(wait_ns);
+    /// Notes a wait that has ended, or a time in which this host did not run; `passed_ns` is the time since the
+    /// last note, at most the longest wait at once.
+    pub(super) fn note(&mut self, wait_ns: i64, passed_ns: i64) {
+        let [wait_ns, passed_ns] = [wait_ns, passed_ns].map(|ns| ns.clamp(0, self.most_ns));
+        self.known_for_ns = self.known_for_ns.saturating_add(passed_ns);
         self.longest_ns = if wait_ns >= self.longest_ns {
             wait_ns
         } else {
             let excess_ns = i128::from(self.longest_ns - wait_ns);
-            let forgotten_ns = excess_ns * i128::from(wait_ns) / i128::from(MEMORY_NS);
+            let forgotten_ns = excess_ns * i128::from(passed_ns) / i128::from(MEMORY_NS);
             self.longest_ns - forgotten_ns as i64
         };
     }
 
-    /// Length of a wait that is taken for a failure. It is the longest until waits have ended well for as long
-    /// as that.
+    /// Length of a wait that is taken for a failure. It is the longest until something is known of as much time.
     pub(super) fn limit_ns(&self) -> i64 {
-        if self.waited_for_ns < self.most_ns {
+        if self.known_for_ns < self.most_ns {
             return self.most_ns;
         }
         let wanted_ns = self.longest_ns.saturating_mul(self.multiple);
@@ -71,7 +71,7 @@ mod tests {
     /// The limit after waits of this length, for this time.
     fn limit_ns(patience: &mut Patience, wait_ns: i64, for_ns: i64) -> i64 {
         for _ in 0..for_ns / wait_ns {
-            patience.note(wait_ns);
+            patience.note(wait_ns, wait_ns);
         }
         patience.limit_ns()
     }

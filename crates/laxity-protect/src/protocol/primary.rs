@@ -9,13 +9,13 @@ use super::event::{Event, Order, Verdict};
 use super::interval::{self, Measured};
 use super::message::{Hello, Message, Standing};
 use super::patience::Patience;
-use super::settings::{Mode, Settings, StandbyLost};
+use super::settings::{LEASE_INTERVALS, Mode, Settings, StandbyLost};
 
 /// Number of copying rounds after which the next checkpoint arms the standby, however long a round
 /// takes.
 const ROUNDS_MAX: u32 = 8;
 
-/// Number of times that a lease must be as long as it was ever needed lately. One that is too short costs output
+/// Number of times by which a lease allows for the latest acknowledgement lately. One that is too short costs output
 /// once, and no takeover.
 const LEASE_MULTIPLE: i64 = 2;
 
@@ -57,12 +57,12 @@ pub struct Primary {
     due_ns: i64,
     interval_ns: i64,
     transfer_ns: i64,
-    /// Judges how long a lease must be, by the time from a capture to the acknowledgement of the next one.
-    lease: Patience,
-    /// Time from which on these times count.
-    lease_known_ns: i64,
-    /// Time of the capture from which the present lease counts.
-    leased_ns: i64,
+    /// What the epoch before took.
+    measured: Option<Measured>,
+    /// Judges how late an acknowledgement may be, after the time at which its checkpoint was due.
+    lateness: Patience,
+    /// Time from which on lateness counts, and then the time until which it has counted.
+    lateness_known_ns: i64,
     guest: Guest,
     switching: bool,
     /// Whether the operator has ordered the host to be alone.
@@ -83,6 +83,8 @@ struct Process {
 struct Capture {
     full: bool,
     arms: bool,
+    /// Time at which it was due; it may have begun later.
+    due_ns: i64,
     begun_ns: i64,
 }
 
@@ -90,6 +92,7 @@ struct Capture {
 #[derive(Debug, Clone, Copy)]
 struct Flight {
     header: Header,
+    due_ns: i64,
     begun_ns: i64,
     pause_ns: i64,
     /// Time of the capture, from which a lease counts, so that no more than the lease is ever lost.
@@ -101,8 +104,8 @@ struct Flight {
     stalled: bool,
 }
 
-fn unknown_lease(settings: &Settings) -> Patience {
-    Patience::new(LEASE_MULTIPLE, settings.lease_min_ns, settings.lease_ns)
+fn unknown_lateness(settings: &Settings) -> Patience {
+    Patience::new(LEASE_MULTIPLE, 0, settings.lease_ns)
 }
 
 impl Flight {
@@ -173,9 +176,9 @@ impl Primary {
             due_ns: now_ns,
             interval_ns: settings.interval.minimum_ns,
             transfer_ns: 0,
-            lease: unknown_lease(settings),
-            lease_known_ns: now_ns,
-            leased_ns: now_ns,
+            measured: None,
+            lateness: unknown_lateness(settings),
+            lateness_known_ns: now_ns,
             guest: Guest::Runs,
             switching: false,
             unprotected: false,
@@ -237,7 +240,11 @@ impl Primary {
     pub(super) fn lease_ns(&self, common: &Common) -> Option<i64> {
         match common.settings.mode {
             Mode::Net => None,
-            Mode::NoNet => Some(self.lease.limit_ns()),
+            Mode::NoNet => {
+                let late_ns = self.lateness.limit_ns().max(self.interval_ns);
+                let lease_ns = self.interval_ns.saturating_add(late_ns);
+                Some(lease_ns.min(common.settings.lease_ns))
+            }
         }
     }
 
@@ -412,6 +419,7 @@ impl Primary {
                 }
                 let flight = Flight {
                     header,
+                    due_ns: capture.due_ns,
                     begun_ns: capture.begun_ns,
                     pause_ns,
                     captured_ns: now_ns,
@@ -493,6 +501,7 @@ impl Primary {
             self.capture = Some(Capture {
                 full,
                 arms,
+                due_ns: self.due_ns,
                 begun_ns: now_ns,
             });
             if full {
@@ -609,7 +618,8 @@ impl Primary {
         self.acknowledged = None;
         self.flight = None;
         self.rounds = 0;
-        self.lease = unknown_lease(&common.settings);
+        self.lateness = unknown_lateness(&common.settings);
+        self.measured = None;
         self.copies_later = now_ns < self.copy_at_ns;
         if self.copies_later {
             self.due_ns = self.copy_at_ns;
@@ -651,7 +661,7 @@ impl Primary {
         if flight.header.arms && self.exposed.is_none() {
             self.exposed = self.session;
             let settings = &common.settings;
-            self.lease_known_ns = flight.captured_ns.saturating_add(settings.settling_ns);
+            self.lateness_known_ns = flight.captured_ns.saturating_add(settings.settling_ns);
             let output = match common.settings.mode {
                 Mode::Net => Output::Hold,
                 // The standby cannot take over before a lease has passed since it received this
@@ -685,10 +695,11 @@ impl Primary {
             match common.settings.mode {
                 Mode::Net => actions.push(Action::Release { through: id.number }),
                 Mode::NoNet => {
-                    if self.leased_ns >= self.lease_known_ns {
-                        self.lease.note(now_ns - self.leased_ns);
+                    if flight.due_ns >= self.lateness_known_ns {
+                        let passed_ns = now_ns - self.lateness_known_ns;
+                        self.lateness.note(now_ns - flight.due_ns, passed_ns);
+                        self.lateness_known_ns = now_ns;
                     }
-                    self.leased_ns = flight.captured_ns;
                     let deadline_ns = flight.lease_ends_ns();
                     self.set_output(Output::Until { deadline_ns }, actions);
                 }
@@ -704,9 +715,17 @@ impl Primary {
         // The copy of all of the memory says nothing of epochs.
         if !flight.header.full {
             let bounds = &common.settings.interval;
-            self.interval_ns = interval::next(bounds, self.interval_ns, measured);
+            let before = self.measured.replace(measured).unwrap_or(measured);
+            let lasting = measured.lesser(before);
+            self.interval_ns = interval::next(bounds, self.interval_ns, lasting);
         }
-        self.due_ns = (flight.begun_ns + self.interval_ns).max(now_ns);
+        self.due_ns = flight.begun_ns + self.interval_ns;
+        if common.settings.mode == Mode::NoNet {
+            // An interval that has grown begins with a lease that allows for it.
+            let allowed_ns = flight.header.lease_ns / LEASE_INTERVALS;
+            self.due_ns = self.due_ns.min(flight.captured_ns + allowed_ns);
+        }
+        self.due_ns = self.due_ns.max(now_ns);
         if flight.last {
             self.set_output(Output::Closed, actions);
             actions.push(Action::Send(Message::Handover(id)));

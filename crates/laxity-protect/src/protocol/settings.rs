@@ -51,7 +51,7 @@ pub const DETECTION_HEARTBEATS: i64 = 3;
 /// Longest time until something that failed is tried again, in multiples of the time after which a
 /// standby counts as stalled: a try costs the guest a pause.
 const RETRY_STALLS: i64 = 10;
-/// Least number of longest intervals in a lease, which must not run out from one checkpoint to the next.
+/// Least number of intervals in a lease, which must not run out from one checkpoint to the next.
 pub const LEASE_INTERVALS: i64 = 2;
 
 /// Settings of one virtual machine, the same on both of its hosts.
@@ -79,8 +79,6 @@ pub struct Settings {
     /// Longest time for which output may leave after the capture of an acknowledged checkpoint, however late
     /// acknowledgements were before; No-Net only.
     pub lease_ns: i64,
-    /// Shortest such time, however soon they came; at least [`LEASE_INTERVALS`] of the shortest.
-    pub lease_min_ns: i64,
     /// Time after the standby was armed in which leases are the longest: the copy of all of the memory has just
     /// ended, and perhaps the guest's start, so that checkpoints are late as they are not later on.
     pub settling_ns: i64,

@@ -246,7 +246,6 @@ impl Plan {
             detection_min_ns: DETECTION_HEARTBEATS * heartbeat_ns,
             stall_ns: draw.between(12 * MS, 60 * MS),
             lease_ns: LEASE_INTERVALS * maximum_ns + draw.between(0, 20 * MS),
-            lease_min_ns: LEASE_INTERVALS * minimum_ns,
             settling_ns: draw.between(0, 20 * MS),
             checkpoint_bytes_max: 1 << 20,
             drift_ppm: [0, 1_000, 50_000][draw.below(3)],

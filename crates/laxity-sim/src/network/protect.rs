@@ -108,8 +108,8 @@ fn settings(how: &Protected, failure: Option<Failure>) -> Settings {
         detection_min_ns: detection_ns,
         stall_ns: defaults::STALL_DETECTIONS * detection_ns,
         lease_ns,
-        lease_min_ns: lease_ns,
-        settling_ns: 0,
+        // An epoch is never late by itself here.
+        settling_ns: i64::MAX,
         drift_ppm: defaults::DRIFT_PPM,
         checkpoint_bytes_max: 0,
         interval: Bounds {
