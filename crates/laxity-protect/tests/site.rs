@@ -75,7 +75,7 @@ fn every_key() {
             witness: true,
             heartbeat_ns: 20 * MS,
             detection_ns: 90 * MS,
-            detection_min_ns: 60 * MS,
+            detection_min_ns: 90 * MS,
             lease_ns: 250 * MS,
             settling_ns: 1000 * MS,
             stall_ns: 900 * MS,

@@ -14,7 +14,7 @@ use crate::guest::DEVICE_STATE_BYTES_MAX;
 use crate::guest::disk::STAGED_BYTES_MAX;
 use crate::guest::patches::batch_bytes_max;
 use crate::protocol::interval::Bounds;
-use crate::protocol::{DETECTION_HEARTBEATS, Mode, Settings, StandbyLost};
+use crate::protocol::{Mode, Settings, StandbyLost};
 
 /// A site file that is being read: where its paths begin, and what is wrong with it.
 pub struct Reading<'r> {
@@ -93,7 +93,7 @@ impl Reading<'_> {
             witness: false,
             heartbeat_ns,
             detection_ns,
-            detection_min_ns: DETECTION_HEARTBEATS * heartbeat_ns,
+            detection_min_ns: detection_ns.min(defaults::DETECTION_MIN_HEARTBEATS * heartbeat_ns),
             lease_ns,
             settling_ns: defaults::SETTLING_LEASES * lease_ns,
             stall_ns: defaults::STALL_DETECTIONS * detection_ns,
