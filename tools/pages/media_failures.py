@@ -123,8 +123,8 @@ class Scene:
     """Where the parties are, at `CLIENT_ADDRESS`."""
     control: Control
     kill: Callable[[], None]
-    notice: Callable[[], None]
-    """Returns when a survivor begins to take over."""
+    notice: Callable[[], int]
+    """Waits until a survivor takes over; when it began to, in ns of the monotonic clock."""
     take_over: Callable[[], None] = lambda: None
     """What this program does then, if nobody else does."""
     costs: Callable[[], Costs] | None = None
@@ -135,8 +135,7 @@ class Scene:
         """Kills the host, and returns when somebody takes over."""
         killed_ns = time.monotonic_ns()
         self.kill()
-        self.notice()
-        failed = Failed(killed_ns, time.monotonic_ns())
+        failed = Failed(killed_ns, self.notice())
         self.take_over()
         return failed
 
@@ -195,8 +194,9 @@ def shared_redis(files: Path, detection_s: float) -> Iterator[Scene]:
             os.killpg(running[ACTIVE].popen.pid, signal.SIGKILL)
             _in(spaces[ACTIVE], "ip", "link", "set", UPLINK, "down")
 
-        def notice() -> None:
+        def notice() -> int:
             time.sleep(detection_s)
+            return time.monotonic_ns()
 
         def take_over() -> None:
             _in(spaces[STANDBY], *address)
@@ -279,7 +279,7 @@ class Loss:
     silence_ns: int | None
     """From the last packet before it to the first one after it; None if no other one is heard."""
     waited_ns: int
-    """How much of it passes before anybody takes over."""
+    """From that last packet until somebody takes over."""
     lost: int
     """Packets that were sent and not heard."""
     not_understood: int
@@ -306,11 +306,13 @@ def loss(party: Party, other: Party, failed: Failed, kept: bytes) -> Loss:
     silence_ns, ahead_ms = None, 0.0
     if after is not None:
         silence_ns = after.arrived_ns - before.arrived_ns
-        samples = (after.timestamp - before.timestamp) % TIMESTAMPS
+        # What was before the last checkpoint may come once more.
+        samples = (after.timestamp - before.timestamp + TIMESTAMPS // 2) % TIMESTAMPS
+        samples -= TIMESTAMPS // 2
         ahead_ms = samples / SAMPLES_A_MS - silence_ns / MS_NS
     return Loss(
         silence_ns=silence_ns,
-        waited_ns=failed.waited_ns,
+        waited_ns=failed.noticed_ns - before.arrived_ns,
         lost=other.sent - len(party.heard),
         not_understood=sum(ns > failed.silent_ns for ns in party.not_understood_ns),
         has_new_source=after is not None and after.source != before.source,

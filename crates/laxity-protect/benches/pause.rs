@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use laxity_protect::guest::patches::Writer;
 use laxity_protect::guest::{
-    Accelerator, Bus, Captured, Changes, Fingerprints, Kind, PAGE_BYTES, Page, Qemu, Specification,
-    compare,
+    Accelerator, Bus, Captured, Changes, Fingerprints, Kind, PAGE_BYTES, Page, Patrol, Qemu,
+    Specification, compare,
 };
 
 const EPOCHS: u32 = 400;
@@ -149,6 +149,9 @@ fn wait_until_it_works(guest: &Specification) {
 }
 
 fn measure(guest: &Specification, mib: u64) {
+    fs::create_dir_all(directory()).expect("there is room");
+    // QEMU is handed the open file.
+    fs::write(guest.console.as_ref().expect("it has one"), "").expect("there is room");
     let (mut qemu, mut network) = Qemu::start(guest, &[], false).expect("QEMU starts");
     // The guest's output is dropped.
     thread::spawn(move || {
@@ -158,15 +161,17 @@ fn measure(guest: &Specification, mib: u64) {
     wait_until_it_works(guest);
     let mut writer = Writer::new(qemu.pages());
     let mut captured = Captured::default();
+    let mut patrol = Patrol::default();
     let histogram =
         || Histogram::<u64>::new_with_max(60_000_000_000, 3).expect("these bounds can be had");
     let mut times: [Histogram<u64>; 9] = [(); 9].map(|()| histogram());
     for epoch in 0..=EPOCHS {
         let begun = Instant::now();
         let is_first = epoch == 0;
+        let pages = writer.copy().len();
         let compared = match is_first || epoch == EPOCHS {
-            true => 0..writer.copy().len(),
-            false => 0..0,
+            true => 0..pages,
+            false => patrol.take(pages, INTERVAL),
         };
         qemu.capture(&mut captured, writer.copy(), compared, || {})
             .expect("it is captured");

@@ -13,6 +13,7 @@ import subprocess
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from laxity import programs
@@ -36,8 +37,6 @@ DETECTION_HEARTBEATS = 3
 """The least that `detection` is in heartbeats, of laxity-protect: a standby waits no shorter."""
 READY_S_MAX = 600.0
 POLL_S = 0.02
-LOG_S = 0.001
-"""How often a log is read of which the time matters."""
 TAKES_OVER = "taking over from checkpoint"
 """In the log of a standby."""
 UP = "laxity: up at"
@@ -135,10 +134,13 @@ class Site:
                 )
             time.sleep(POLL_S)
 
-    def wait_for_takeover(self, host: str) -> None:
-        """Until a host says that it takes over from the other one."""
+    def wait_for_takeover(self, host: str) -> int:
+        """Until a host says that it takes over; when it did, in ns of the monotonic clock."""
         log = self.place.files / f"{host}.err"
-        await_until(lambda: TAKES_OVER in log.read_text(), self._daemons[host].complaint, LOG_S)
+        await_until(lambda: TAKES_OVER in log.read_text(), self._daemons[host].complaint)
+        line = next(line for line in log.read_text().splitlines() if TAKES_OVER in line)
+        said = datetime.fromisoformat(line.split()[0])
+        return time.monotonic_ns() - time.time_ns() + round(said.timestamp() * 1e9)
 
 
 @contextmanager
@@ -218,12 +220,10 @@ def _alone(place: Place, appliance: Appliance, arguments: str, memory_mib: int) 
         yield
 
 
-def await_until(
-    is_so: Callable[[], bool], why_not: Callable[[], str], poll_s: float = POLL_S
-) -> None:
+def await_until(is_so: Callable[[], bool], why_not: Callable[[], str]) -> None:
     """Waits for something to be so. Raises InputError if it is not for too long."""
     deadline_s = time.monotonic() + READY_S_MAX
     while not is_so():
         if time.monotonic() > deadline_s:
             raise InputError(f"the guest does not come up: {why_not()}")
-        time.sleep(poll_s)
+        time.sleep(POLL_S)

@@ -22,8 +22,6 @@ use crate::protocol::{CheckpointId, Header, Message, Part};
 /// Size of one message of a checkpoint's memory, so that signs of life do not wait behind more.
 const BATCH_BYTES: usize = 256 << 10;
 const BATCH_PAGES: usize = BATCH_BYTES / PAGE_BYTES;
-/// Time in which each page is compared once, to check what finds changed pages.
-const CHECK_EVERY: Duration = Duration::from_secs(60);
 /// Interval at which the thread checks whether the guest has ended by itself.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -561,7 +559,7 @@ impl State {
         let since = std::mem::replace(&mut self.patrolled, Instant::now()).elapsed();
         let compared = match full {
             true => 0..pages,
-            false => self.patrol.take(pages, CHECK_EVERY, since),
+            false => self.patrol.take(pages, since),
         };
         let (gate, disks) = (&self.gate, &self.disks);
         let mut taken = None;

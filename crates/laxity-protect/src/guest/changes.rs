@@ -59,6 +59,9 @@ pub fn check(now: &[Page], before: &[Page], range: Range<usize>, changed: &mut V
     missed
 }
 
+/// Time in which each page is compared once.
+const PATROL: Duration = Duration::from_secs(60);
+
 /// Chooses the pages that are compared next.
 ///
 /// To compare all of 512 MiB at once takes 40 to 130 ms, in which a guest would stand still; to compare as much as is
@@ -69,11 +72,12 @@ pub struct Patrol {
 }
 
 impl Patrol {
-    /// The pages to compare so long after the last time, so that each page's turn comes once in `every`: of `pages`,
-    /// in order and in circles. At most a sixtieth of them, however long ago that was.
-    pub fn take(&mut self, pages: usize, every: Duration, since: Duration) -> Range<usize> {
-        let due = pages as f64 * since.as_secs_f64() / every.as_secs_f64();
-        let due = (due.ceil() as usize).min(pages.div_ceil(60));
+    /// The pages to compare so long after the last time, so that each page's turn comes once a minute: of `pages`, in
+    /// order and in circles. At most those of a second, however long ago that was.
+    pub fn take(&mut self, pages: usize, since: Duration) -> Range<usize> {
+        let since = since.min(Duration::from_secs(1));
+        let due = pages as f64 * since.as_secs_f64() / PATROL.as_secs_f64();
+        let due = due.ceil() as usize;
         let first = if self.next < pages { self.next } else { 0 };
         self.next = pages.min(first + due);
         first..self.next
@@ -387,14 +391,13 @@ mod tests {
 
     #[test]
     fn a_patrol_comes_by_everywhere_in_time() {
-        let every = Duration::from_secs(60);
         for (pages, pause_ms) in [(24_576, 25), (131_072, 25), (262_144, 400), (7, 10)] {
             let since = Duration::from_millis(pause_ms);
             let mut patrol = Patrol::default();
             let mut seen = vec![false; pages];
             let rounds = 60_000 / pause_ms + 1;
             for _ in 0..rounds {
-                let range = patrol.take(pages, every, since);
+                let range = patrol.take(pages, since);
                 let most = pages * pause_ms as usize / 60_000 + 1;
                 assert!((1..=most).contains(&range.len()), "{range:?} of {pages}");
                 seen[range].fill(true);
@@ -402,13 +405,13 @@ mod tests {
             assert!(seen.iter().all(|&seen| seen), "{pages} pages");
         }
         let mut patrol = Patrol::default();
-        let late = patrol.take(6_000, every, Duration::from_secs(600));
+        let late = patrol.take(6_000, Duration::from_secs(600));
         assert_eq!(
             late,
             0..100,
             "no pause is long because the last one is long ago"
         );
-        assert_eq!(patrol.take(50, every, every), 0..1, "another memory");
+        assert_eq!(patrol.take(50, PATROL), 0..1, "another memory");
     }
 
     #[test]
