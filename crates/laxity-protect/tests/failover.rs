@@ -226,6 +226,9 @@ fn the_life_of_a_guest() {
         scene.logs()
     );
     assert_eq!(scene.wait_until(0, "there", |_| true).pages_missed, 0);
+    // Whatever the kernel can, the daemon may look at its guest with the capabilities of its unit.
+    let logs = scene.logs();
+    assert!(!logs.contains("cannot be inspected"), "{logs}");
     clients.stop();
 
     // The guest ends by itself, and no host takes over.

@@ -15,7 +15,7 @@ use laxity_config::input;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::prctl::set_no_new_privs;
-use nix::unistd::{Gid, Uid, geteuid, setgroups, setresgid, setresuid};
+use nix::unistd::{Gid, Uid, geteuid, setfsgid, setfsuid, setgroups, setresgid, setresuid};
 
 /// Options for QEMU's seccomp filter: no new processes, no new privileges, no changes of
 /// scheduling.
@@ -73,6 +73,18 @@ impl User {
         setresuid(user, user, user)?;
         Ok(())
     }
+}
+
+/// Does something with a user's access to files, in the calling thread alone. A daemon that is root without the
+/// capability to read all files may not read what belongs to its guests' users.
+pub(super) fn with_access_of<T>(user: Option<User>, act: impl FnOnce() -> T) -> T {
+    let Some(user) = user else { return act() };
+    let (user, group) = (Uid::from_raw(user.number), Gid::from_raw(user.number));
+    let before = (setfsgid(group), setfsuid(user));
+    let done = act();
+    setfsuid(before.1);
+    setfsgid(before.0);
+    done
 }
 
 /// Makes the process unable to gain privileges, such as by a program with the set-user-ID bit.

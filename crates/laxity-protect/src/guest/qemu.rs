@@ -25,7 +25,7 @@ use nix::unistd::{getpid, getppid};
 use serde_json::json;
 
 use super::changes::{Fingerprints, Tracker, check};
-use super::confinement::{Handed, NotHanded, SANDBOX, User, gain_nothing, sealed};
+use super::confinement::{Handed, NotHanded, SANDBOX, User, gain_nothing, sealed, with_access_of};
 use super::disk::Disk;
 use super::memory::{Memory, Page};
 use super::nbd;
@@ -263,7 +263,7 @@ impl Qemu {
         probe(&mut qemu.qmp)?;
         match specification.changes {
             Changes::Comparison => qemu.why_compared = Some("the site file says so".into()),
-            wanted => match qemu.track() {
+            wanted => match with_access_of(user, || qemu.track()) {
                 Ok(tracker) => qemu.tracker = Some(tracker),
                 Err(reason) if wanted == Changes::Tracker => {
                     return Err(GuestError::Tracker(reason));
