@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "results" / "protection.md"
 FAILOVERS, SQLITE_FAILOVERS, POSTGRESQL_FAILOVERS, SOAK_S = 200, 100, 80, 60
+INTERVALS_MS = (25, 10)
+"""Of the epochs without failures."""
 TEST = ("cargo", "test", "--quiet", "--profile", "checked", "--package", "laxity-protect")
 FAILOVER = (*TEST, "--test", "failover", "--", "--nocapture")
 DISKS = (*TEST, "--test", "disks", "--", "--nocapture", "--exact")
@@ -75,7 +77,7 @@ checks are `pg_checksums` and amcheck.
 {postgresql}
 ```
 
-## Epochs of 25 ms
+## Epochs of 25 and of 10 ms
 
 ```text
 {soak}
@@ -128,7 +130,11 @@ def fail(test: tuple[str, ...], count: int, seed: int) -> str:
 
 def soak() -> str:
     """Epochs without failures."""
-    return said((*FAILOVER, "--ignored", "soak"), LAXITY_SOAK_S=str(SOAK_S))
+    test = (*FAILOVER, "--ignored", "soak")
+    return "\n".join(
+        said(test, LAXITY_SOAK_S=str(SOAK_S), LAXITY_INTERVAL_MS=str(interval_ms))
+        for interval_ms in INTERVALS_MS
+    )
 
 
 MEASUREMENTS = {each.__name__: each for each in (pause, failovers, sqlite, postgresql, soak)}

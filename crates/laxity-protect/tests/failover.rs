@@ -613,9 +613,10 @@ fn soak() {
     let Some(_turn) = scene::turn() else { return };
     let seconds = number("LAXITY_SOAK_S", 60);
     let memory = number("LAXITY_MEMORY_MIB", 128);
+    let interval = number("LAXITY_INTERVAL_MS", 25);
     let vm = format!(
         "memory = \"{memory} MiB\"\naccelerator = \"tcg\"\nappend = \"quiet no_timer_check dirty=64\"\n\
-         interval = {{ minimum = \"25 ms\", maximum = \"25 ms\", pauses = 99 }}"
+         interval = {{ minimum = \"{interval} ms\", maximum = \"{interval} ms\", pauses = 99 }}"
     );
     let scene = Scene::protected("soak", &vm);
     let clients = Clients::start();
