@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "results" / "protection.md"
 FAILOVERS, SQLITE_FAILOVERS, POSTGRESQL_FAILOVERS, SOAK_S = 200, 100, 80, 60
 INTERVALS_MS = (25, 10)
-"""Of the epochs without failures."""
+"""Intervals of checkpoints without failures."""
 TEST = ("cargo", "test", "--quiet", "--profile", "checked", "--package", "laxity-protect")
 FAILOVER = (*TEST, "--test", "failover", "--", "--nocapture")
 DISKS = (*TEST, "--test", "disks", "--", "--nocapture", "--exact")
