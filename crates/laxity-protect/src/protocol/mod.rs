@@ -73,7 +73,7 @@ pub struct Node {
 
 #[derive(Debug, Clone)]
 enum Role {
-    Primary(Primary),
+    Primary(Box<Primary>),
     Standby(Standby),
 }
 
@@ -297,7 +297,7 @@ impl Node {
             }
             Next::Primary(number) => {
                 let settings = &self.common.settings;
-                self.role = Role::Primary(Primary::new(settings, number, now_ns));
+                self.role = Role::Primary(Box::new(Primary::new(settings, number, now_ns)));
                 let term = self.common.term;
                 actions.extend([Action::Output(Output::Open), Action::Announce]);
                 actions.push(Action::Say(Notice::Active { term }));
