@@ -2228,7 +2228,7 @@ MUTATIONS += [
     Mutation(
         "protect-missed-again",
         "mod.rs",
-        "                self.common.patience.note(silent_ns);",
+        "                self.common.patience.note(silent_ns, silent_ns);",
         "                let _ = silent_ns;",
         "a primary that closes a connection too soon is more patient then",
         directory=PROTECT,
