@@ -119,6 +119,14 @@ impl World<'_> {
     /// The guest's thread has looked at the end of a checkpoint, if that still waits for it.
     pub(super) fn checked(&mut self, side: Side) {
         let now_ns = self.now_ns;
+        if let Some(process) = self.process(side)
+            && now_ns < process.hangs_until_ns
+        {
+            // Its disk hangs for longer than it did when the checkpoint ended.
+            let (until_ns, incarnation) = (process.hangs_until_ns, process.incarnation);
+            self.at(until_ns, Happening::Checked(side, incarnation));
+            return;
+        }
         let ready = |process: &&mut Process| now_ns >= process.hangs_until_ns;
         while let Some(process) = self.process_mut(side).filter(ready)
             && let Some(number) = process.connection
