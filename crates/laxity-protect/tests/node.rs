@@ -140,6 +140,18 @@ const NOTHING: Standing = Standing::Standby {
     unheard: false,
 };
 
+/// A standby that could take over from the checkpoint of this number.
+fn armed(number: u64) -> Standing {
+    Standing::Standby {
+        held: Some(Held {
+            id: id(1, number),
+            armed: true,
+        }),
+        claiming: false,
+        unheard: false,
+    }
+}
+
 fn id(term: u64, number: u64) -> CheckpointId {
     CheckpointId { term, number }
 }
@@ -625,19 +637,7 @@ fn a_primary_that_closed_a_connection_waits_longer_for_the_next() {
         }
         assert_eq!(side.now_ns - begun_ns, patience_ns);
         side.handle(Event::Connected { connection: 1 });
-        let held = Some(Held {
-            id: id(1, 2),
-            armed: true,
-        });
-        side.hear(hello(
-            settings,
-            1,
-            Standing::Standby {
-                held,
-                claiming: false,
-                unheard: false,
-            },
-        ));
+        side.hear(hello(settings, 1, armed(2)));
     }
 }
 
@@ -777,14 +777,6 @@ fn the_copy_of_all_of_the_memory_makes_no_epoch_longer() {
 fn what_the_standby_has_is_asked_for_before_it_is_taken_for_granted() {
     // The connection breaks with a checkpoint on its way: it is sent again, counts, or everything
     // is copied.
-    let armed = |number| Standing::Standby {
-        held: Some(Held {
-            id: id(1, number),
-            armed: true,
-        }),
-        claiming: false,
-        unheard: false,
-    };
     let broken = || {
         let mut side = Side::primary(SETTINGS);
         protect(&mut side);
@@ -1137,19 +1129,7 @@ fn a_standby_for_which_no_checkpoint_can_be_taken_is_told_to_forget() {
         // A standby that is there again has not waited, either.
         side.handle(Event::Disconnected { connection: 1 });
         side.handle(Event::Connected { connection: 1 });
-        let held = Some(Held {
-            id: id(1, 3),
-            armed: true,
-        });
-        side.hear(hello(
-            SETTINGS,
-            1,
-            Standing::Standby {
-                held,
-                claiming: false,
-                unheard: false,
-            },
-        ));
+        side.hear(hello(SETTINGS, 1, armed(3)));
         let (actions, _) = fail_captures(&mut side, 4, 990);
         assert!(!actions.contains(&fails), "{actions:?}");
         let (actions, _) = fail_captures(&mut side, 4, 100);

@@ -34,7 +34,7 @@ VM = "guest"
 PORTS = (7421, 7422)
 """The ports of the two hosts on the loopback interface."""
 DETECTION_HEARTBEATS = 3
-"""The least that `detection` is in heartbeats, of laxity-protect: a standby waits no shorter."""
+"""The least in `detection`: with so few, a standby waits for all of it."""
 READY_S_MAX = 600.0
 POLL_S = 0.02
 TAKES_OVER = "taking over from checkpoint"

@@ -64,8 +64,7 @@ const PATROL: Duration = Duration::from_secs(60);
 
 /// Chooses the pages that are compared next.
 ///
-/// To compare all of 512 MiB at once takes 40 to 130 ms, in which a guest would stand still; to compare as much as is
-/// due since the last pause takes some 50 us.
+/// A guest stands still meanwhile, so that no pause has more than what came due since the last one.
 #[derive(Debug, Default)]
 pub struct Patrol {
     next: usize,

@@ -37,8 +37,8 @@ pub mod defaults {
     pub const HEARTBEAT_NS: i64 = 20 * MS;
     /// Silence after which the other side counts as lost, however unevenly it was heard.
     pub const DETECTION_NS: i64 = 300 * MS;
-    /// Shortest silence that counts as a loss, in signs of life. With three, the standby of an idle machine took over
-    /// once in 20 minutes.
+    /// Shortest silence that counts as a loss, in signs of life: a machine that is idle but for one guest now and
+    /// then delays more than one.
     pub const DETECTION_MIN_HEARTBEATS: i64 = 5;
     /// Time without an acknowledgement, in multiples of `detection`, after which a living standby has
     /// stalled. Pauses of a busy machine are shorter.
