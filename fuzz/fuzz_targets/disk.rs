@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::{Arc, LazyLock};
 
 use laxity_protect::guest::disk::{Disk, Staged, compare};
-use laxity_protect::guest::nbd::serve;
+use laxity_protect::guest::nbd::server::serve;
 use libfuzzer_sys::fuzz_target;
 
 const BYTES: u64 = 3 * 65_536;

@@ -25,6 +25,7 @@ programs=(
     'sipp sip-tester the tests of SIP'
     'tc iproute2 the tests of bandwidth'
     'mke2fs e2fsprogs the tests of disks'
+    'qemu-img qemu-utils the tests of disks'
     'systemd-analyze systemd the unit of the bandwidth daemon'
     'etcd etcd-server the witness of protection'
     'dnsmasq dnsmasq-base sites of balancers'

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use laxity_protect::guest::patches::Writer;
 use laxity_protect::guest::{
-    Accelerator, Bus, Captured, Changes, Fingerprints, Kind, PAGE_BYTES, Page, Patrol, Qemu,
-    Specification, compare,
+    Accelerator, Bus, Captured, Changes, Fingerprints, Format, Kind, PAGE_BYTES, Page, Patrol,
+    Qemu, Specification, compare,
 };
 
 const EPOCHS: u32 = 400;
@@ -71,6 +71,7 @@ fn main() {
                         disks: Vec::new(),
                         volumes: Vec::new(),
                         bus: Bus::VirtioBlk,
+                        format: Format::Raw,
                         mac: [0x52, 0x54, 0, 0, 0, 1],
                         console: Some(directory().join("console")),
                         arguments: Vec::new(),

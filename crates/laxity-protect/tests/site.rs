@@ -49,6 +49,7 @@ append = "quiet"
 disks = ["image"]
 volumes = ["disk"]
 volume-bus = "virtio-scsi"
+volume-format = "qcow2"
 arguments = ["-device", "virtio-balloon-device"]
 console = "console.log"
 mac = "52:54:00:00:00:01"
@@ -103,6 +104,7 @@ fn every_key() {
             disks: vec!["/etc/laxity/image".into()],
             volumes: vec!["/etc/laxity/disk".into()],
             bus: Bus::VirtioScsi,
+            format: Format::Qcow2,
             mac: [0x52, 0x54, 0, 0, 0, 1],
             console: Some("/etc/laxity/console.log".into()),
             arguments: vec!["-device".into(), "virtio-balloon-device".into()],

@@ -33,7 +33,7 @@ use nix::sys::signal::{SigSet, Signal};
 use tracing::{error, info, warn};
 
 use crate::gate::{Gate, HELD_BYTES_MAX, Port};
-use crate::guest::{Disk, GuestError, probe_program, refuse_other_formats};
+use crate::guest::{Disk, Format, GuestError, User, probe_program, refuse_other_formats};
 use crate::protocol::Mode;
 use crate::report::{Board, Counts, serve_metrics};
 use crate::site::{Domain, Site, Vm, number_of};
@@ -300,19 +300,20 @@ fn prepare(
         ..vm.guest.clone()
     };
     let what = format!("use the disks of `{}`", vm.name);
-    // A guest that has run may have written anything to its disks, and still has them.
-    let unwritten: &[PathBuf] = if record.term == 0 {
-        &guest.volumes
-    } else {
-        &[]
-    };
+    // A guest that has run may have written anything to a raw disk, and still has it.
+    let is_unwritten = record.term == 0 && guest.format == Format::Raw;
+    let unwritten: &[PathBuf] = if is_unwritten { &guest.volumes } else { &[] };
     for path in guest.disks.iter().chain(unwritten) {
         refuse_other_formats(path).map_err(system(what.clone()))?;
     }
-    let disks = guest
-        .volumes
-        .iter()
-        .map(|path| Ok(Arc::new(Disk::open(path)?)));
+    let user = User::of(guest.number, false);
+    let disks = guest.volumes.iter().map(|path| {
+        let disk = match guest.format {
+            Format::Raw => Disk::open(path),
+            Format::Qcow2 => Disk::open_qcow2(path, &guest.program, user),
+        };
+        Ok(Arc::new(disk?))
+    });
     let disks: Vec<Arc<Disk>> = disks.collect::<io::Result<_>>().map_err(system(what))?;
     let sizes: Vec<u64> = disks.iter().map(|disk| disk.bytes()).collect();
     let preamble = Preamble {

@@ -814,7 +814,7 @@ mod tests {
     use super::*;
     use crate::gate::{FrameStream, Port};
     use crate::guest::disk::tests::disk;
-    use crate::guest::{Accelerator, Bus, Changes, Kind};
+    use crate::guest::{Accelerator, Bus, Changes, Format, Kind};
     use std::os::unix::net::UnixStream;
 
     /// A thread's state before any command, with a guest that no program runs.
@@ -838,6 +838,7 @@ mod tests {
             disks: Vec::new(),
             volumes: Vec::new(),
             bus: Bus::VirtioBlk,
+            format: Format::Raw,
             mac: [0; 6],
             console: None,
             arguments: Vec::new(),

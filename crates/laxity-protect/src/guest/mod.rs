@@ -3,7 +3,7 @@
 //! [`Qemu`] starts one and ends it, captures its state at the end of an epoch and continues from
 //! such a state elsewhere. [`Tracker`] or [`Fingerprints`] say which pages of its memory changed,
 //! [`compare`] checks what they say, and [`patches`] is how these pages travel. [`disk`] is what the
-//! guest writes to, by [`nbd`], and how that travels.
+//! guest writes to, by [`nbd`], and how that travels; its image is raw, or in a QEMU of its own.
 
 mod changes;
 mod confinement;
@@ -11,6 +11,8 @@ pub mod disk;
 pub mod memory;
 pub mod nbd;
 pub mod patches;
+mod process;
+mod qcow2;
 mod qemu;
 pub mod qmp;
 mod specification;
@@ -20,6 +22,7 @@ pub use changes::{Fingerprints, Patrol, Tracker, compare};
 pub use confinement::User;
 pub use disk::{Disk, refuse_other_formats};
 pub use memory::{Memory, PAGE_BYTES, Page};
-pub use qemu::{Captured, DEVICE_STATE_BYTES_MAX, GuestError, Permit, Qemu, TRACKER, Timing};
-pub use specification::{Accelerator, Bus, Changes, Kind, Specification};
+pub use process::GuestError;
+pub use qemu::{Captured, DEVICE_STATE_BYTES_MAX, Permit, Qemu, TRACKER, Timing};
+pub use specification::{Accelerator, Bus, Changes, Format, Kind, Specification};
 pub use trial::probe_program;

@@ -1,34 +1,26 @@
 //! One QEMU process: starting, capturing, continuing and ending it.
 
-use std::ffi::OsString;
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::Shutdown;
 use std::ops::Range;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use laxity_daemon::Allowance;
-use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
-use nix::unistd::{getpid, getppid};
 use serde_json::json;
 
 use super::changes::{Fingerprints, Tracker, check};
-use super::confinement::{Handed, NotHanded, SANDBOX, User, gain_nothing, sealed, with_access_of};
+use super::confinement::{Handed, User, sealed, with_access_of};
 use super::disk::Disk;
 use super::memory::{Memory, Page};
-use super::nbd;
+use super::nbd::server;
+use super::process::{GuestError, forward_what_it_says, spawn, system};
 use super::qmp::{Event, Qmp, QmpError, is_readable_by, shortened};
 use super::specification::{Accelerator, Changes, Files, Sockets, Specification, command_line};
 
@@ -39,8 +31,6 @@ pub const TRACKER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tracker.so"
 const VERSION_MIN: (u32, u32) = (7, 2);
 /// Migration capabilities: shared memory stays in place, and the end of a migration is reported.
 const CAPABILITIES: [&str; 2] = ["x-ignore-shared", "events"];
-/// Longest start of QEMU on a busy machine.
-pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest capture or activation on a busy machine.
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(20);
 /// Longest wait for a pause of a guest with disks: QEMU brings all their requests to an end, and
@@ -51,75 +41,8 @@ const DISKS_TIMEOUT: Duration = Duration::from_secs(120);
 pub const DEVICE_STATE_BYTES_MAX: usize = 256 << 20;
 /// Events that are taken at once: more than a guest causes between two looks.
 const EVENTS_AT_ONCE: usize = 1_000;
-/// Lines of a QEMU's output that the log takes in a second: more than QEMU says of a start that fails.
-const LINES_S_MAX: u32 = 20;
 /// Size of socket buffers for the guest's frames and the device state.
 const SOCKET_BYTES: usize = 4 << 20;
-
-/// Errors of a guest.
-#[derive(Debug, thiserror::Error)]
-pub enum GuestError {
-    /// The program cannot be started.
-    #[error("cannot start {}: {source}", program.display())]
-    Start {
-        /// Path of QEMU.
-        program: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
-    /// QEMU ended before it was ready.
-    #[error("{} ended immediately: {said}", program.display())]
-    Ended {
-        /// Path of QEMU.
-        program: PathBuf,
-        /// Last output of QEMU.
-        said: String,
-    },
-    /// QEMU lacks a feature that protection needs.
-    #[error("QEMU {version} cannot protect a guest: {lacks}")]
-    TooOld {
-        /// Version of QEMU.
-        version: String,
-        /// The missing feature.
-        lacks: String,
-    },
-    /// A file of the guest cannot be handed to QEMU.
-    #[error(transparent)]
-    File(#[from] NotHanded),
-    /// KVM was asked for and does not run guests.
-    #[error("KVM does not run guests: {0}; write accelerator = \"auto\" or \"tcg\"")]
-    Kvm(String),
-    /// The tracker was asked for and is not available.
-    #[error("{0}; write changes = \"auto\", and memory is compared instead")]
-    Tracker(String),
-    /// QEMU could not save or load the devices' state.
-    #[error("QEMU could not {0} the devices' state: {1}")]
-    Migration(&'static str, String),
-    /// The image of a disk fails.
-    #[error("{0}")]
-    Disk(String),
-    /// The guest was given up before it began to run.
-    #[error("the guest was given up before it ran")]
-    GivenUp,
-    /// QEMU does not obey.
-    #[error(transparent)]
-    Qmp(#[from] QmpError),
-    /// A system call failed.
-    #[error("cannot {what}: {source}")]
-    System {
-        /// The operation that failed.
-        what: &'static str,
-        /// Error of the system.
-        source: io::Error,
-    },
-}
-
-pub(super) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> GuestError {
-    move |source| GuestError::System {
-        what,
-        source: source.into(),
-    }
-}
 
 /// Times of one capture's steps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -224,13 +147,9 @@ impl Qemu {
             volumes.push(theirs);
         }
         let inherited: Vec<RawFd> = volumes.iter().map(UnixStream::as_raw_fd).collect();
-        let words = |control| {
-            let sockets = Sockets {
-                control,
-                network: network_theirs.as_raw_fd(),
-                volumes: inherited.clone(),
-            };
-            command_line(specification, &files, &memory_path, &sockets, waits)
+        let sockets = Sockets {
+            network: network_theirs.as_raw_fd(),
+            volumes: inherited.clone(),
         };
         let tracked = [
             ("LD_PRELOAD", preloaded.as_path()),
@@ -238,7 +157,7 @@ impl Qemu {
         ];
         let (child, qmp) = spawn(
             &specification.program,
-            words,
+            &command_line(specification, &files, &memory_path, &sockets, waits),
             &tracked,
             handed
                 .descriptors()
@@ -259,7 +178,7 @@ impl Qemu {
             disks: disks.to_vec(),
         };
         qemu.may_write(!waits);
-        qemu.forward_what_it_says(&specification.name);
+        forward_what_it_says(&mut qemu.child, &specification.name);
         probe(&mut qemu.qmp)?;
         match specification.changes {
             Changes::Comparison => qemu.why_compared = Some("the site file says so".into()),
@@ -282,23 +201,6 @@ impl Qemu {
             return Err("the host has swap, with which the kernel misses some writes".into());
         }
         Tracker::open(self.child.id(), &self.memory)
-    }
-
-    fn forward_what_it_says(&mut self, name: &str) {
-        let Some(stderr) = self.child.stderr.take() else {
-            return;
-        };
-        let name = name.to_string();
-        std::thread::spawn(move || {
-            forward(
-                BufReader::new(stderr),
-                Instant::now,
-                |line, unsaid| match unsaid {
-                    0 => tracing::warn!(vm = name, "QEMU: {line}"),
-                    _ => tracing::warn!(vm = name, unsaid, "QEMU: {line}"),
-                },
-            );
-        });
     }
 
     /// The reason why memory is compared instead of tracked; `None` if writes are tracked.
@@ -639,96 +541,6 @@ impl Qemu {
     }
 }
 
-/// Starts QEMU with the given environment, and completes the greeting. `words` makes the command
-/// line from the descriptor of QEMU's end of our connection; QEMU inherits `files` and runs as
-/// `user`.
-pub(super) fn spawn(
-    program: &Path,
-    words: impl FnOnce(RawFd) -> Vec<OsString>,
-    environment: &[(&str, &Path)],
-    mut files: Vec<RawFd>,
-    user: Option<User>,
-) -> Result<(Child, Qmp), GuestError> {
-    let (control, theirs) = UnixStream::pair().map_err(system("make a socket"))?;
-    files.push(theirs.as_raw_fd());
-    let mut command = Command::new(program);
-    command
-        .args(words(theirs.as_raw_fd()))
-        .args(SANDBOX)
-        .envs(environment.iter().copied())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    let parent = getpid();
-    // SAFETY: what runs between fork and exec makes system calls, and nothing else.
-    unsafe {
-        command.pre_exec(move || {
-            for file in &files {
-                // SAFETY: they are open in the parent until it has spawned us.
-                let file = BorrowedFd::borrow_raw(*file);
-                fcntl(file, FcntlArg::F_SETFD(FdFlag::empty()))?;
-            }
-            if let Some(user) = user {
-                user.become_it()?;
-            }
-            gain_nothing()?;
-            // The setting comes last, because a change of user resets it.
-            set_pdeathsig(Signal::SIGKILL)?;
-            // A parent that ended before is told of by nobody, and its guest must not run on.
-            if getppid() != parent {
-                return Err(Errno::ESRCH.into());
-            }
-            Ok(())
-        });
-    }
-    let mut child = command.spawn().map_err(|source| GuestError::Start {
-        program: program.into(),
-        source,
-    })?;
-    drop(theirs);
-    match Qmp::greet(control, START_TIMEOUT) {
-        Ok(qmp) => Ok((child, qmp)),
-        Err(error) => {
-            let _ = child.kill();
-            let _ = child.wait();
-            let mut said = String::new();
-            if let Some(mut stderr) = child.stderr.take() {
-                let _ = stderr.read_to_string(&mut said);
-            }
-            match (error, said.trim()) {
-                (QmpError::Gone, said) if !said.is_empty() => Err(GuestError::Ended {
-                    program: program.into(),
-                    said: said.into(),
-                }),
-                (error, _) => Err(error.into()),
-            }
-        }
-    }
-}
-
-/// Logs what QEMU says, with the number of lines that were left out before a line and at the end: a
-/// guest that has taken its QEMU over says as much as it likes.
-fn forward(mut said: impl BufRead, now: impl Fn() -> Instant, mut log: impl FnMut(&str, u64)) {
-    let mut allowance = Allowance::new(LINES_S_MAX);
-    while let Some(line) = next_line(&mut said) {
-        if let Some(unsaid) = allowance.take(now()) {
-            log(&line, unsaid);
-        }
-    }
-    if allowance.unsaid() > 0 {
-        log("it sent no details", allowance.unsaid());
-    }
-}
-
-/// The next line, or the next part of an overlong line; `None` at the end.
-fn next_line(said: &mut impl BufRead) -> Option<String> {
-    const LINE_BYTES_MAX: u64 = 4096;
-    let mut line = Vec::new();
-    let read = said.take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
-    let count = read.unwrap_or(0);
-    (count > 0).then(|| String::from_utf8_lossy(&line).trim_end().to_string())
-}
-
 /// Checks that QEMU has all features that are needed, and sets them up.
 pub(super) fn probe(qmp: &mut Qmp) -> Result<(), GuestError> {
     let version = qmp.version().to_string();
@@ -782,7 +594,7 @@ fn serve(mut client: UnixStream, disk: Arc<Disk>) -> io::Result<()> {
     let served = disk.clone();
     let serve = move || {
         // A guest that ends breaks the connection without a word.
-        if let Err(error) = nbd::serve(&mut client, &served)
+        if let Err(error) = server::serve(&mut client, &served)
             && error.kind() == io::ErrorKind::InvalidData
         {
             let path = served.path().display();
@@ -807,7 +619,10 @@ fn widen(socket: &UnixStream) {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::super::disk::tests::{disk, unflushable_disk};
+    use super::super::process::START_TIMEOUT;
     use super::*;
 
     /// A process in QEMU's place with this disk, and QEMU's end of its socket.
@@ -899,28 +714,5 @@ mod tests {
             .unwrap();
         assert!(!qemu.has_ended().unwrap());
         assert!(qemu.has_ended().unwrap());
-    }
-
-    #[test]
-    fn the_log_takes_so_many_lines_and_counts_the_others() {
-        let said = io::repeat(b'\n').take(10_000);
-        let (now, mut logged) = (Instant::now(), Vec::new());
-        forward(
-            BufReader::new(said),
-            || now,
-            |line, unsaid| logged.push((line.to_string(), unsaid)),
-        );
-        let (last, lines) = logged.split_last().unwrap();
-        let said_of_them = (String::new(), 0);
-        assert_eq!(*lines, vec![said_of_them; LINES_S_MAX as usize]);
-        assert_eq!(last.1, 10_000 - u64::from(LINES_S_MAX));
-    }
-
-    #[test]
-    fn a_line_without_end_is_read_in_parts() {
-        let mut said = BufReader::new(io::repeat(b'x').take(10_000).chain(&b"\nend\n"[..]));
-        let lines: Vec<String> = std::iter::from_fn(|| next_line(&mut said)).collect();
-        let lengths: Vec<usize> = lines.iter().map(String::len).collect();
-        assert_eq!(lengths, [4096, 4096, 10_000 - 2 * 4096, 3]);
     }
 }

@@ -168,6 +168,17 @@ impl Qmp {
         Ok(())
     }
 
+    /// Adds a file to a set of QEMU's, which opens one of them by the name `/dev/fdset/SET`.
+    ///
+    /// # Errors
+    ///
+    /// If QEMU says no, or nothing.
+    pub fn add_to_set(&mut self, set: u32, file: BorrowedFd<'_>) -> Result<(), QmpError> {
+        let arguments = json!({ "fdset-id": set });
+        self.send("add-fd", &arguments, Some(file.as_raw_fd()), TIMEOUT)?;
+        Ok(())
+    }
+
     /// Sends a command except for its last byte. QEMU parses its input byte by byte, with some ten
     /// system calls each; most of that is over when [`Qmp::finish`] is called. No other command can
     /// be sent before.

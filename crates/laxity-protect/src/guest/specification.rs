@@ -54,6 +54,16 @@ pub enum Bus {
     VirtioScsi,
 }
 
+/// Formats of the images of the disks that a guest writes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Format {
+    /// The contents of the disk and nothing else; all of its room is taken at the start.
+    Raw,
+    /// QEMU's own, which grows with what is written.
+    Qcow2,
+}
+
 /// The specification of a guest in the owner's terms.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Specification {
@@ -85,6 +95,8 @@ pub struct Specification {
     pub volumes: Vec<PathBuf>,
     /// How these are attached.
     pub bus: Bus,
+    /// Their format on this host: the guest sees none of it.
+    pub format: Format,
     /// Address of the network interface.
     pub mac: [u8; 6],
     /// File for the output of the serial console.
@@ -166,7 +178,6 @@ impl Files {
 
 /// Descriptors of QEMU's ends of its connections to the daemon.
 pub(super) struct Sockets {
-    pub control: RawFd,
     pub network: RawFd,
     /// One for each disk that the guest writes to.
     pub volumes: Vec<RawFd>,
@@ -181,11 +192,7 @@ pub(super) fn command_line(
     waits: bool,
 ) -> Vec<OsString> {
     let Specification { kind, vcpus, .. } = specification;
-    let Sockets {
-        control,
-        network,
-        volumes,
-    } = sockets;
+    let Sockets { network, volumes } = sockets;
     let mut words: Vec<OsString> = Vec::new();
     let mut say = |these: &[&str]| words.extend(these.iter().map(OsString::from));
     // Hot plug is disabled: a standby would not know of new devices, and the state of plugging need
@@ -292,7 +299,6 @@ pub(super) fn command_line(
     }
     words.extend(files.console.iter().flatten().cloned());
     words.extend(accelerators(specification.accelerator));
-    words.extend(control_words(*control));
     words.extend(specification.arguments.iter().map(OsString::from));
     if waits {
         words.extend(["-incoming", "defer"].map(OsString::from));
@@ -318,11 +324,6 @@ pub(super) fn accelerators(accelerator: Accelerator) -> Vec<OsString> {
         .flat_map(|name| ["-accel", name])
         .map(OsString::from)
         .collect()
-}
-
-pub(super) fn control_words(control: RawFd) -> [OsString; 4] {
-    let socket = format!("socket,id=control,fd={control}");
-    ["-chardev", &socket, "-mon", "chardev=control,mode=control"].map(OsString::from)
 }
 
 fn block_device(kind: Kind) -> String {

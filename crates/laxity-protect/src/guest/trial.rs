@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::confinement::{Handed, User, sealed};
-use super::qemu::{GuestError, START_TIMEOUT, probe, spawn, system};
+use super::process::{GuestError, NO_MACHINE, START_TIMEOUT, spawn, system};
+use super::qemu::probe;
 use super::qmp::{Qmp, QmpError};
-use super::specification::{Accelerator, Specification, accelerators, control_words, machine};
+use super::specification::{Accelerator, Specification, accelerators, machine};
 
 /// A program in place of a firmware, which ends QEMU by its debugging exit.
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trial.bin"));
@@ -29,32 +30,17 @@ const SAID_BYTES_MAX: u64 = 4096;
 ///
 /// The same as those of [`Qemu::start`](super::Qemu::start).
 pub fn probe_program(specification: &Specification) -> Result<(String, Accelerator), GuestError> {
-    let words = |control| {
-        let mut words: Vec<OsString> = Vec::new();
-        words.extend(
-            [
-                "-nodefaults",
-                "-no-user-config",
-                "-display",
-                "none",
-                "-machine",
-                "none",
-            ]
-            .map(OsString::from),
-        );
-        // A QEMU without emulation begins with KVM alone.
-        words.extend(accelerators(match specification.accelerator {
-            Accelerator::Tcg => Accelerator::Tcg,
-            _ => Accelerator::Auto,
-        }));
-        words.extend(control_words(control));
-        words
-    };
+    let mut words: Vec<OsString> = NO_MACHINE.map(OsString::from).into();
+    // A QEMU without emulation begins with KVM alone.
+    words.extend(accelerators(match specification.accelerator {
+        Accelerator::Tcg => Accelerator::Tcg,
+        _ => Accelerator::Auto,
+    }));
     let user = User::of(
         specification.number,
         specification.accelerator != Accelerator::Tcg,
     );
-    let (mut child, mut qmp) = spawn(&specification.program, words, &[], Vec::new(), user)?;
+    let (mut child, mut qmp) = spawn(&specification.program, &words, &[], Vec::new(), user)?;
     let found = probe(&mut qmp);
     let _ = child.kill();
     let _ = child.wait();
@@ -87,24 +73,20 @@ fn try_accelerator(
     let program = sealed(c"laxity-trial", PROGRAM).map_err(system("write a program"))?;
     let mut handed = Handed::default();
     let firmware = handed.open(program);
-    let words = |control| {
-        let mut words: Vec<OsString> = ["-nodefaults", "-no-user-config", "-no-reboot", "-S"]
-            .into_iter()
-            .chain(["-display", "none", "-m", "16M"])
-            .chain(["-device", "isa-debug-exit,iobase=0xf4,iosize=1"])
-            .chain(["-machine", machine(specification.kind), "-bios"])
-            .map(OsString::from)
-            .collect();
-        words.push(firmware.clone().into());
-        if let Some(cpu) = &specification.cpu {
-            words.extend(["-cpu", cpu].map(OsString::from));
-        }
-        words.extend(accelerators(accelerator));
-        words.extend(control_words(control));
-        words
-    };
+    let mut words: Vec<OsString> = ["-nodefaults", "-no-user-config", "-no-reboot", "-S"]
+        .into_iter()
+        .chain(["-display", "none", "-m", "16M"])
+        .chain(["-device", "isa-debug-exit,iobase=0xf4,iosize=1"])
+        .chain(["-machine", machine(specification.kind), "-bios"])
+        .map(OsString::from)
+        .collect();
+    words.push(firmware.into());
+    if let Some(cpu) = &specification.cpu {
+        words.extend(["-cpu", cpu].map(OsString::from));
+    }
+    words.extend(accelerators(accelerator));
     let files = handed.descriptors().collect();
-    let spawned = spawn(&specification.program, words, &[], files, user);
+    let spawned = spawn(&specification.program, &words, &[], files, user);
     let (mut child, mut qmp) = match spawned {
         Ok(spawned) => spawned,
         Err(GuestError::Ended { said, .. }) => return Ok(Err(said)),
@@ -173,7 +155,7 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::{env, fs};
 
-    use super::super::{Bus, Changes, Kind};
+    use super::super::{Bus, Changes, Format, Kind};
     use super::*;
 
     const QEMU: &str = "qemu-system-x86_64";
@@ -207,6 +189,7 @@ mod tests {
             disks: Vec::new(),
             volumes: Vec::new(),
             bus: Bus::VirtioBlk,
+            format: Format::Raw,
             mac: [0; 6],
             console: None,
             arguments: Vec::new(),

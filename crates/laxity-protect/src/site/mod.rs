@@ -20,7 +20,7 @@ use laxity_config::{Field, FileError, Problem, Span, read};
 use crate::gate::Outside;
 use crate::gate::frames::Mac;
 use crate::guest::disk::DISKS_MAX;
-use crate::guest::{Accelerator, Bus, Changes, Kind, Specification};
+use crate::guest::{Accelerator, Bus, Changes, Format, Kind, Specification};
 use crate::protocol::interval::Bounds;
 use crate::witness::Place;
 use model::WITNESS;
@@ -300,10 +300,15 @@ impl Reading<'_> {
             let help = format!("have {DISKS_MAX} at most");
             self.problems.report(span, message, &*help);
         }
-        if let (Some((_, span)), true) = (table.volume_bus.given(), table.volumes.is_absent()) {
-            let help = "write volumes = [\"image\"], or leave it out";
-            let message = "`volume-bus` has no effect without `volumes`";
-            self.problems.report(span, message, help);
+        for (key, span) in [
+            ("volume-bus", table.volume_bus.span),
+            ("volume-format", table.volume_format.span),
+        ] {
+            if let (Some(span), true) = (span, table.volumes.is_absent()) {
+                let help = "write volumes = [\"image\"], or leave it out";
+                let message = format!("`{key}` has no effect without `volumes`");
+                self.problems.report(span, message, help);
+            }
         }
         for field in [&table.kernel, &table.initrd] {
             if let Some((Written(path), span)) = field.given() {
@@ -336,6 +341,7 @@ impl Reading<'_> {
             disks,
             volumes,
             bus: table.volume_bus.value.unwrap_or(Bus::VirtioBlk),
+            format: table.volume_format.value.unwrap_or(Format::Raw),
             mac: table
                 .mac
                 .value

@@ -10,7 +10,7 @@ use super::defaults::{self, INTERVAL_NS_MIN, MS, TIME_NS_MAX, VCPUS_MAX};
 use super::model::Appliance;
 use super::words::{DomainName, Endpoint, Interface, Label, Several, Written};
 use crate::gate::frames::Mac;
-use crate::guest::{Accelerator, Bus, Changes, Kind};
+use crate::guest::{Accelerator, Bus, Changes, Format, Kind};
 
 pub const SHARE_MAX: i64 = u16::MAX as i64;
 
@@ -109,6 +109,7 @@ pub struct VmTable {
     pub disks: Field<List<Written<PathBuf>>>,
     pub volumes: Field<List<Written<PathBuf>>>,
     pub volume_bus: Field<Bus>,
+    pub volume_format: Field<Format>,
     pub arguments: Field<List<Written<String>>>,
     pub console: Field<Written<PathBuf>>,
     pub mac: Field<Written<Mac>>,

@@ -17,7 +17,7 @@ const INTERVAL_NS: i64 = 200 * MS;
 const HOLD_SCRIPT: &str = "/etc/xen/scripts/remus-netbuf-setup";
 
 /// The keys that only a virtual machine of QEMU has: where each is set, and what would be right.
-fn of_qemu(table: &VmTable) -> [(&'static str, Option<Span>, &'static str); 22] {
+fn of_qemu(table: &VmTable) -> [(&'static str, Option<Span>, &'static str); 23] {
     const CONFIGURED: &str = "leave it out: `configuration` describes the domain";
     const NOT_ON_XEN: &str = "leave it out, or engine = \"xen\": appliances are made for QEMU";
     const NO_DISKS: &str = "leave it out: disks of domains of Xen are not protected";
@@ -50,6 +50,7 @@ fn of_qemu(table: &VmTable) -> [(&'static str, Option<Span>, &'static str); 22] 
         disks,
         volumes,
         volume_bus,
+        volume_format,
         arguments,
         console,
         mac,
@@ -74,6 +75,7 @@ fn of_qemu(table: &VmTable) -> [(&'static str, Option<Span>, &'static str); 22] 
         ("disks", disks.span, CONFIGURED),
         ("volumes", volumes.span, NO_DISKS),
         ("volume-bus", volume_bus.span, NO_DISKS),
+        ("volume-format", volume_format.span, NO_DISKS),
         ("arguments", arguments.span, CONFIGURED),
         ("console", console.span, OTHERWISE),
         ("mac", mac.span, CONFIGURED),

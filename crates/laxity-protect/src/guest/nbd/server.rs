@@ -1,5 +1,5 @@
-//! A server of the network block device protocol for one disk and one client, which is QEMU: the
-//! guest's disk is a disk of this process, so that each of its writes passes here.
+//! A server for one disk and one client, which is a guest's QEMU: the guest's disk is a disk of
+//! this process, so that each of its writes passes here.
 //!
 //! Only what QEMU needs is served: the fixed newstyle handshake with one export of any name, then
 //! reads, writes and flushes, one after the other and with simple replies. The client is not
@@ -7,20 +7,17 @@
 
 use std::io::{self, Read, Write};
 
-use super::disk::{BLOCK_BYTES, Disk};
-
-const GREETING: u64 = 0x4e42_444d_4147_4943;
-const OPTION: u64 = 0x4948_4156_454f_5054;
-const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
-const REQUEST: u32 = 0x2560_9513;
-const REPLY: u32 = 0x6744_6698;
+use super::super::disk::{BLOCK_BYTES, Disk};
+use super::{
+    DISCONNECT, EXPORT_NAME, FLUSH, GREETING, OPTION, OPTION_REPLY, READ, REPLY, REQUEST,
+    REQUEST_BYTES, TRANSFER_BYTES_MAX, WRITE, refused, take,
+};
 
 /// Handshake flags: the fixed newstyle, and no zeros after an export's name.
 const HANDSHAKE: u16 = 1 | 2;
 /// Transmission flags: there are flags, flushes, and writes that are flushed at once.
 const TRANSMISSION: u16 = 1 | 4 | 8;
 
-const EXPORT_NAME: u32 = 1;
 const ABORT: u32 = 2;
 const INFO: u32 = 6;
 const GO: u32 = 7;
@@ -29,17 +26,10 @@ const ACKNOWLEDGED: u32 = 1;
 const INFORMATION: u32 = 3;
 const UNSUPPORTED: u32 = 0x8000_0001;
 
-const READ: u16 = 0;
-const WRITE: u16 = 1;
-const DISCONNECT: u16 = 2;
-const FLUSH: u16 = 3;
 /// Flag of a request: the write is flushed before its reply.
 const FORCED: u16 = 1;
 
-const REQUEST_BYTES: usize = 28;
 const SECTOR_BYTES: u32 = 512;
-/// Longest read or write, which the client is told.
-pub(super) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 /// Longest data of an option: an export's name has at most 4 KiB, and a few words follow.
 const OPTION_BYTES_MAX: u32 = 8 << 10;
 /// Most options before the transmission begins.
@@ -171,22 +161,12 @@ fn answer(client: &mut impl Write, option: u32, kind: u32, data: &[u8]) -> io::R
     client.write_all(&reply)
 }
 
-fn take<const BYTES: usize>(rest: &mut &[u8]) -> [u8; BYTES] {
-    let (taken, left) = rest.split_first_chunk().expect("it has a fixed size");
-    *rest = left;
-    *taken
-}
-
 /// The protocol's number of an error.
 fn number_of(error: io::Error) -> u32 {
     match error.kind() {
         io::ErrorKind::PermissionDenied => EPERM,
         _ => EIO,
     }
-}
-
-fn refused(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
 #[cfg(test)]
