@@ -8,7 +8,7 @@ use laxity_protect::gate::Outside;
 use laxity_protect::guest::disk::STAGED_BYTES_MAX;
 use laxity_protect::guest::patches::batch_bytes_max;
 use laxity_protect::guest::{
-    Accelerator, Bus, Changes, DEVICE_STATE_BYTES_MAX, Kind, Specification,
+    Accelerator, Bus, Changes, DEVICE_STATE_BYTES_MAX, Format, Kind, Specification,
 };
 use laxity_protect::protocol::interval::Bounds;
 use laxity_protect::protocol::{Mode, Settings, StandbyLost};

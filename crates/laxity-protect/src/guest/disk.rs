@@ -37,6 +37,8 @@ const DISK_SHIFT: u32 = 56;
 const SUM_BYTES: usize = 16;
 /// Pieces of one message with sums: comparing them keeps no checkpoint waiting for long.
 const PIECES_A_MESSAGE: u64 = 128;
+/// Blocks that are read or written at once: 1 MiB.
+const RUN_BLOCKS: usize = (1 << 20) / BLOCK_BYTES;
 /// Blocks of one part of a checkpoint.
 const BATCH_BLOCKS: usize = 60;
 /// Blocks that a checkpoint has while the disks are being copied, besides as many as the guest has
@@ -81,7 +83,7 @@ pub const STAGED_BYTES_MAX: usize = DISKS_MAX * STAGED_BLOCKS_MAX as usize * REC
 #[derive(Debug)]
 enum Image {
     Raw(Flock<File>),
-    Qcow2(Qcow2),
+    Qcow2(Box<Qcow2>),
 }
 
 impl Image {
@@ -264,7 +266,7 @@ impl Disk {
         let image = Qcow2::open(image, path, program, user)?;
         let bytes = image.bytes();
         refuse_parts_of_blocks(path, bytes, "`qemu-img resize` makes it one")?;
-        Ok(Disk::new(path, Image::Qcow2(image), bytes))
+        Ok(Disk::new(path, Image::Qcow2(image.into()), bytes))
     }
 
     fn new(path: &Path, image: Image, bytes: u64) -> Disk {
@@ -564,28 +566,35 @@ impl Taken {
     pub fn take(disks: &[Arc<Disk>], all: bool) -> io::Result<Taken> {
         let mut taken = Taken::default();
         let mut most = most_of(disks, all);
+        let mut contents = Vec::new();
         for (number, disk) in disks.iter().enumerate() {
             let blocks = disk.state().differs.first(most);
             most -= blocks.len() as u64;
-            for block in blocks {
-                let mut contents = [0; BLOCK_BYTES];
-                if let Err(error) = disk.read(block * BLOCK_BYTES as u64, &mut contents) {
+            for run in runs(&blocks) {
+                contents.resize(run.len() * BLOCK_BYTES, 0);
+                if let Err(error) = disk.read(run[0] * BLOCK_BYTES as u64, &mut contents) {
                     taken.put_back(disks);
                     return Err(error);
                 }
-                disk.state().differs.clear(block);
-                let is_full = |batch: &&mut Vec<u8>| batch.len() >= BATCH_BLOCKS * RECORD_BYTES;
-                if taken.batches.last_mut().as_ref().is_none_or(is_full) {
-                    taken.batches.push(Vec::new());
+                for (&block, contents) in run.iter().zip(contents.chunks_exact(BLOCK_BYTES)) {
+                    disk.state().differs.clear(block);
+                    taken.put(number, block, contents);
                 }
-                let batch = taken.batches.last_mut().expect("there is one");
-                batch.extend_from_slice(&place(number, block));
-                batch.extend_from_slice(&contents);
             }
             taken.left_bytes += disk.left_bytes();
             disk.goes_on.notify_all();
         }
         Ok(taken)
+    }
+
+    fn put(&mut self, disk: usize, block: u64, contents: &[u8]) {
+        let is_full = |batch: &&mut Vec<u8>| batch.len() >= BATCH_BLOCKS * RECORD_BYTES;
+        if self.batches.last_mut().as_ref().is_none_or(is_full) {
+            self.batches.push(Vec::new());
+        }
+        let batch = self.batches.last_mut().expect("there is one");
+        batch.extend_from_slice(&place(disk, block));
+        batch.extend_from_slice(contents);
     }
 
     /// The checkpoint will not be sent: its blocks belong to a coming one.
@@ -601,6 +610,13 @@ impl Taken {
             disks[number].state().written += 1;
         }
     }
+}
+
+/// Blocks that follow each other, so many at a time that one read has them: an image in a process of
+/// its own takes some ten microseconds for each.
+fn runs(blocks: &[u64]) -> impl Iterator<Item = &[u64]> {
+    let follow = blocks.chunk_by(|block, next| block + 1 == *next);
+    follow.flat_map(|run| run.chunks(RUN_BLOCKS))
 }
 
 fn place(disk: usize, number: u64) -> [u8; PLACE_BYTES] {
@@ -657,6 +673,8 @@ impl Staged {
     /// Those of an image, which is of no use then until it is copied anew.
     pub fn apply(&mut self, disks: &[Arc<Disk>]) -> io::Result<()> {
         let staged = std::mem::take(self);
+        let mut run = Vec::new();
+        let mut begins = (0, 0);
         for record in staged
             .batches
             .iter()
@@ -664,9 +682,23 @@ impl Staged {
         {
             let (place, contents) = record.split_first_chunk().expect("it was checked");
             let (number, block) = placed(*place);
-            disks[number].put(block * BLOCK_BYTES as u64, contents)?;
+            let blocks = run.len() / BLOCK_BYTES;
+            if (number, block) != (begins.0, begins.1 + blocks as u64) || blocks == RUN_BLOCKS {
+                put_run(disks, begins, &run)?;
+                run.clear();
+                begins = (number, block);
+            }
+            run.extend_from_slice(contents);
         }
-        Ok(())
+        put_run(disks, begins, &run)
+    }
+}
+
+/// Writes blocks that follow each other on a disk from a block on.
+fn put_run(disks: &[Arc<Disk>], (disk, block): (usize, u64), run: &[u8]) -> io::Result<()> {
+    match run {
+        [] => Ok(()),
+        _ => disks[disk].put(block * BLOCK_BYTES as u64, run),
     }
 }
 
@@ -1007,6 +1039,31 @@ pub(crate) mod tests {
         let bytes: usize = taken.batches.iter().map(Vec::len).sum();
         assert_eq!(bytes, PIECE_BLOCKS as usize * RECORD_BYTES);
         assert_eq!(here[0].left_bytes(), 0);
+    }
+
+    /// Runs that are longer than one read or write, with a gap, and one that ends with its disk.
+    #[test]
+    fn blocks_that_follow_each_other_travel_together() {
+        let blocks = 3 * RUN_BLOCKS as u64 + 5;
+        let two = |name: &str| [0, 1].map(|n| Arc::new(disk_of(&format!("{name}-{n}"), blocks)));
+        let (here, there) = (two("runs-here"), two("runs-there"));
+        for (number, disk) in here.iter().enumerate() {
+            disk.may_write(true);
+            for block in (0..blocks).filter(|block| block % 700 != 3) {
+                let value = (block % 251) as u8 + number as u8;
+                disk.write(block * BLOCK_BYTES as u64, &[value; BLOCK_BYTES])
+                    .unwrap();
+            }
+        }
+        let mut staged = Staged::default();
+        let taken = Taken::take(&here, true).unwrap();
+        for batch in &taken.batches {
+            staged.add(batch, &there).unwrap();
+        }
+        staged.apply(&there).unwrap();
+        for (here, there) in here.iter().zip(&there) {
+            assert!(contents(here) == contents(there));
+        }
     }
 
     /// A guest that writes more in each epoch than is copied besides.
