@@ -2285,6 +2285,14 @@ MUTATIONS += [
         directory=PROTECT,
     ),
     Mutation(
+        "protect-gives-up-for-old-news",
+        "mod.rs",
+        "            standby.catch_up(now_ns.saturating_add(heartbeat_ns));",
+        "            let _ = standby;",
+        "a host that was asleep hears what has happened before it gives a guest up",
+        directory=PROTECT,
+    ),
+    Mutation(
         "protect-silence-napped",
         "mod.rs",
         "        if asleep_ns > common.patience.limit_ns() / 2 {",

@@ -960,6 +960,27 @@ fn a_guest_that_does_not_run_in_time_is_given_back_to_the_host_that_still_has_it
     assert_eq!((hello.term, hello.standing), (2, unheard));
 }
 
+/// The host that had the guest has lost it while this process stood still.
+#[test]
+fn a_guest_is_not_given_up_for_old_news() {
+    let mut side = taking_over();
+    assert_eq!(live(&mut side, 990), []);
+    side.now_ns += 100;
+    let actions = side.handle(Event::Timer);
+    assert!(!actions.contains(&Action::Abandon), "{actions:?}");
+    side.hear(Message::Heartbeat);
+    side.handle(Event::Disconnected { connection: 1 });
+    let actions = live(&mut side, 100);
+    assert!(actions.contains(&LATE), "{actions:?}");
+    assert!(!actions.contains(&Action::Abandon), "{actions:?}");
+    // One that has caught up, and still has its connection, gives it up.
+    let mut side = taking_over();
+    live(&mut side, 990);
+    side.now_ns += 100;
+    assert!(!side.handle(Event::Timer).contains(&Action::Abandon));
+    assert_eq!(live(&mut side, 100), [LATE, Action::Abandon]);
+}
+
 #[test]
 fn a_guest_that_nobody_else_has_is_waited_for_however_late_it_is() {
     let mut side = taking_over();

@@ -42,6 +42,8 @@ pub use standby::Standby;
 /// Number of times that a silence must be as long as the longest one from which the other host came back, to be
 /// taken for its loss.
 const SILENCE_MULTIPLE: i64 = 3;
+/// Number of heartbeats for which a process did not run, after which news of the other host may wait to be heard.
+const OLD_NEWS_HEARTBEATS: i64 = 2;
 
 /// The externally visible state of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,6 +126,13 @@ impl Node {
             if let Role::Standby(standby) = &mut self.role {
                 standby.wait_anew(now_ns);
             }
+        }
+        let heartbeat_ns = common.settings.heartbeat_ns;
+        if let Role::Standby(standby) = &mut self.role
+            && asleep_ns > OLD_NEWS_HEARTBEATS * heartbeat_ns
+            && common.peer.is_some()
+        {
+            standby.catch_up(now_ns.saturating_add(heartbeat_ns));
         }
         match event {
             Event::Timer => {}

@@ -114,6 +114,14 @@ impl Standby {
         self.promised_ns = now_ns;
     }
 
+    /// Puts off whether a guest is given up until news that came while this process did not run have
+    /// been heard: the other host may have lost the guest since.
+    pub(super) fn catch_up(&mut self, until_ns: i64) {
+        if let Doing::Activating { late_ns, .. } = &mut self.doing {
+            *late_ns = until_ns.max(*late_ns);
+        }
+    }
+
     pub(super) fn disconnect(&mut self, actions: &mut Vec<Action>) {
         self.unstage(actions);
         if self.doing == Doing::Following {

@@ -17,6 +17,8 @@ pub(super) struct Host {
     pub disk: Disk,
     pub process: Option<Process>,
     pub processes: u64,
+    /// Time at which a process that had the guest ended last.
+    pub lost_guest_ns: Option<i64>,
     pub slow_capture_ns: i64,
     /// Time until which the disk is full.
     pub disk_full_until_ns: i64,
@@ -57,6 +59,8 @@ pub(super) struct Process {
     /// Number of activations so far, and the time at which the guest begins to run in the last one,
     /// until which it can be given up.
     pub activations: (u64, i64),
+    /// Time at which the last activation was begun.
+    pub activates_since_ns: i64,
     /// Time since which no checkpoint could be taken, although the other host could go on.
     pub failing_since_ns: Option<i64>,
     /// The acknowledged checkpoint, unless the promise has been taken back.
@@ -122,6 +126,7 @@ impl Host {
             disk,
             process: None,
             processes: 0,
+            lost_guest_ns: None,
             slow_capture_ns: 0,
             disk_full_until_ns: 0,
             slow_disk_ns: 0,

@@ -117,7 +117,10 @@ impl World<'_> {
                 {
                     process.activations.0 += 1;
                     let incarnation = process.incarnation;
+                    let since_ns = process.activates_since_ns;
                     self.at(now_ns, Happening::Abandoned(side, incarnation));
+                    // The host that had the guest may have lost it meanwhile, which no news can tell in time.
+                    self.given_up_in_vain |= self.hosts[1 - side].lost_guest_ns >= Some(since_ns);
                 }
             }
             Action::Output(output) => {
@@ -437,6 +440,7 @@ impl World<'_> {
             .max(host.disk_hangs_until_ns)
             .max(process.hangs_until_ns);
         process.activations = (process.activations.0 + 1, begins_ns);
+        process.activates_since_ns = self.now_ns;
         let number = process.activations.0;
         let happening = Happening::Activated(side, process.incarnation, number, from);
         if let Some((id, _)) = from {

@@ -60,6 +60,8 @@ pub(super) struct World<'a> {
     has_holder: Option<bool>,
     /// The last term in which a standby was told to forget.
     disarmed: Option<u64>,
+    /// Whether a host gave its guest up for one that had just lost it.
+    given_up_in_vain: bool,
     heard_since: bool,
     heard_ns: i64,
     silence_ns: i64,
@@ -99,6 +101,7 @@ impl World<'_> {
             healed: false,
             has_holder: Some(false),
             disarmed: None,
+            given_up_in_vain: false,
             heard_since: false,
             heard_ns: -1,
             silence_ns: 0,
@@ -224,7 +227,8 @@ impl World<'_> {
             return;
         }
         let states = self.states();
-        let nobody = !self.heard_since && self.has_holder.is_none();
+        let may_be_nobody = self.has_holder.is_none() || self.given_up_in_vain;
+        let nobody = !self.heard_since && may_be_nobody;
         if nobody || self.has_holder == Some(false) {
             self.coverage.nobody += 1;
             // A message on the way at the end, of a process that ended or of the witness, may
@@ -275,6 +279,7 @@ impl World<'_> {
             put_by: VecDeque::new(),
             ends: 0,
             activations: (0, 0),
+            activates_since_ns: 0,
             failing_since_ns: None,
             promised: None,
             captured: Parts::default(),
@@ -295,6 +300,9 @@ impl World<'_> {
         let Some(process) = self.hosts[side].process.take() else {
             return;
         };
+        if process.guest.is_some_and(|guest| !guest.is_off) {
+            self.hosts[side].lost_guest_ns = Some(self.now_ns);
+        }
         self.coverage.crashes += 1;
         self.coverage.both_down += u64::from(self.process(1 - side).is_none());
         self.note(|| {
