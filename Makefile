@@ -89,10 +89,8 @@ demo: setup ## A host that holds and one that does not, with deadlines and with 
 
 .PHONY: test
 test: export EXTENSION := compiled
-# Programs for guests are built in release, without what takes longest there.
-test: export CARGO_PROFILE_RELEASE_OPT_LEVEL := 1
-test: export CARGO_PROFILE_RELEASE_LTO := off
-test: export CARGO_PROFILE_RELEASE_CODEGEN_UNITS := 16
+# Programs for guests are those of `make compiled`.
+test: export LAXITY_STATIC := $(TARGET)/static/checked
 # Tests import a third of what pip installs: Python compiles that when it does, and pip nothing.
 test: export PIP_COMPILE := 0
 # Three parts run at a time, in this order, each once what it needs is there. What takes longest
@@ -113,11 +111,15 @@ test-quick: ## What is soon told: lint, fewer random hosts, no real guests, pack
 
 # All that tests run of Rust, once: what others build later of the same sources, they find here. The
 # whole workspace has one choice of its crates' features; a part of it would have another, and build
-# what is below it once more.
+# what is below it once more. For guests one program is linked without libraries, of the same crates;
+# a test is built beside it, since cargo chooses other features where there is none.
 .PHONY: compiled
 compiled: $(VENV)/.programs
 	cargo build --profile checked --workspace --quiet --lib --bins --tests --bench daemon
 	$(CARGO_TEST) --workspace --quiet --no-run --test failover --test faults --test disks
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/tools/build/static.sh CARGO_BUILD_BUILD_DIR=$(TARGET) \
+	    cargo build --profile checked --workspace --quiet --bin laxity-media --test rtp \
+	    --target-dir $(TARGET)/static
 
 .PHONY: lint
 lint: setup ## Formatting and lint of the three languages

@@ -193,3 +193,20 @@ def test_only_one_at_a_time(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert not inside
+
+
+def test_programs_for_guests_are_built_without_libraries_unless_they_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    program(tmp_path / "bin/cargo", f'echo "$RUSTFLAGS" "$@" >"{tmp_path}/told"')
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    monkeypatch.setattr(image, "CACHE", tmp_path)
+    monkeypatch.setenv("LAXITY_STATIC", str(tmp_path))
+    built = image.static("laxity-media", print)
+    assert built.is_relative_to(tmp_path / "cargo" / image.STATIC_TARGET)
+    told = (tmp_path / "told").read_text()
+    assert "-C target-feature=+crt-static" in told
+    assert "--release --locked --package laxity-media" in told
+    (tmp_path / "laxity-media").touch()
+    assert image.static("laxity-media", print) == tmp_path / "laxity-media"
