@@ -275,14 +275,16 @@ impl<'host, W: Workloads, S: Sink, C: Cpus> Simulation<'host, W, S, C> {
         let mut next_ns = self.next_ns();
         while now <= self.host.duration_ns {
             // Everything of this instant first, then the decisions, which may bring on more of it.
-            while next_ns <= now {
-                self.serve(now);
+            while next_ns <= now && self.serve(now) {
                 next_ns = self.next_ns();
             }
             while self.pending.any {
                 self.decide(now);
-                next_ns = self.next_ns();
             }
+            if self.repeats_at_once() {
+                self.repeat();
+            }
+            next_ns = self.next_ns();
             now = next_ns;
             if self.events >= look_at {
                 look_at = self.events + WATCH_INTERVAL;
@@ -308,8 +310,10 @@ impl<'host, W: Workloads, S: Sink, C: Cpus> Simulation<'host, W, S, C> {
         self.agenda.next_ns().min(self.workloads.next_ns())
     }
 
-    /// Serves the first of the events that are due, of which there is one.
-    fn serve(&mut self, now: i64) {
+    /// Serves the first of the events that are due, of which there is one. Returns whether there may be another: the
+    /// end of a decision comes last, and the only CPU has one decision.
+    fn serve(&mut self, now: i64) -> bool {
+        self.events += 1;
         if let Some(cpu) = self.agenda.completions.due(now) {
             self.complete(cpu as u32, now);
         } else if let Some(first) = self.agenda.arrivals.due(now) {
@@ -342,8 +346,9 @@ impl<'host, W: Workloads, S: Sink, C: Cpus> Simulation<'host, W, S, C> {
             self.agenda.decisions.set(cpu, NEVER);
             self.cpus[cpu as u32].asked = true;
             self.pending.insert::<C>(cpu as u32);
+            return !C::ONE;
         }
-        self.events += 1;
+        true
     }
 
     /// The slot of the arrivals that are due that comes first; `first` does if no tie says otherwise.
@@ -706,9 +711,6 @@ impl<'host, W: Workloads, S: Sink, C: Cpus> Simulation<'host, W, S, C> {
 
         self.saving.finish(&mut self.policy, now);
         let decision = if self.policy.repeats(number, now) {
-            if self.repeats_at_once() {
-                return self.repeat(now);
-            }
             self.policy.repeat(number, now)
         } else {
             self.policy.schedule(number, now)
@@ -717,7 +719,6 @@ impl<'host, W: Workloads, S: Sink, C: Cpus> Simulation<'host, W, S, C> {
         let cpu = &mut self.cpus[number];
         let schedule_ns = self.costs.schedule.next(&mut cpu.random);
         let mut cost_ns = schedule_ns;
-        self.events += 1;
         self.schedule_calls += 1;
         self.schedule_ns += schedule_ns;
         if chosen != before {
@@ -762,8 +763,12 @@ impl<'host, W: Workloads, S: Sink, C: Cpus> Simulation<'host, W, S, C> {
         C::ONE && !W::ANY && !S::ENABLED && self.caches.is_none()
     }
 
-    /// Repeats the decision in force on the only CPU until something else happens.
-    fn repeat(&mut self, mut now: i64) {
+    /// Repeats the decision in force on the only CPU, from its end on, until something else happens.
+    fn repeat(&mut self) {
+        let mut end_ns = self.agenda.decisions.at(0);
+        if !self.policy.repeats(0, end_ns) {
+            return;
+        }
         let quantum_ns = self.host.settings.quantum_ns;
         let next_ns = (self.agenda.arrivals.first().0)
             .min(self.agenda.policy.first().0)
@@ -771,35 +776,43 @@ impl<'host, W: Workloads, S: Sink, C: Cpus> Simulation<'host, W, S, C> {
             .min(self.workloads.next_ns())
             .min(self.policy.repeats_ns(0))
             .min(self.host.duration_ns + 1);
-        let mut completion_ns = self.agenda.completions.at(0);
+        let completion_ns = self.agenda.completions.at(0);
         let cpu = &mut self.cpus[0];
-        let mut done_ns = 0;
-        let look_at = self.events + WATCH_INTERVAL;
-        let (accounted_ns, end_ns) = loop {
-            let cost_ns = self.costs.schedule.next(&mut cpu.random);
-            self.schedule_calls += 1;
-            self.schedule_ns += cost_ns;
-            // The work goes on when the cost has passed.
-            completion_ns = completion_ns.saturating_add(cost_ns);
-            let accounted_ns = now + cost_ns;
-            let end_ns = accounted_ns.max(now + quantum_ns);
-            if end_ns >= next_ns.min(completion_ns) || self.events >= look_at {
-                break (accounted_ns, end_ns);
-            }
-            done_ns += end_ns - accounted_ns;
+        let mut accounted_ns = cpu.accounted_ns;
+        // The work that is left when the decision's cost has passed, and what of it will be done at its end.
+        let work_ns = completion_ns - accounted_ns;
+        let mut left_ns = work_ns;
+        let mut done_ns = end_ns - accounted_ns;
+        let (mut calls, mut calls_ns) = (0, 0);
+        let mut now = end_ns;
+        while (0..left_ns).contains(&done_ns) && end_ns < next_ns && calls < WATCH_INTERVAL {
+            left_ns -= done_ns;
             now = end_ns;
-            // The end of the decision, and the decision.
-            self.events += 2;
-        };
-        self.events += 1;
+            let cost_ns = self.costs.schedule.next(&mut cpu.random);
+            calls += 1;
+            calls_ns += cost_ns;
+            accounted_ns = now + cost_ns;
+            end_ns = accounted_ns.max(now + quantum_ns);
+            done_ns = end_ns - accounted_ns;
+        }
+        if calls == 0 {
+            return;
+        }
+        self.events += calls;
+        self.schedule_calls += calls;
+        self.schedule_ns += calls_ns;
         self.policy.repeat(0, now);
         self.policy.set_switched(0, accounted_ns);
+        cpu.asked = false;
+        cpu.postponed = false;
         cpu.accounted_ns = accounted_ns;
         let vcpu = cpu.vcpu;
-        self.agenda.completions.set(0, completion_ns);
         self.agenda.decisions.set(0, end_ns);
+        if completion_ns != NEVER {
+            self.agenda.completions.set(0, accounted_ns + left_ns);
+        }
         if vcpu != NOBODY {
-            self.work(0, vcpu as usize, done_ns);
+            self.work(0, vcpu as usize, work_ns - left_ns);
         }
     }
 
@@ -999,7 +1012,7 @@ impl<'host, W: Workloads, S: Sink, C: Cpus> Simulation<'host, W, S, C> {
             ),
             profiles: self.host.profiles.clone(),
             engine: Engine {
-                events: self.events,
+                events: self.events + self.schedule_calls,
                 wall_ns: started.elapsed().as_nanos() as u64,
             },
         };
