@@ -709,7 +709,10 @@ impl<'host, W: Workloads, S: Sink, C: Cpus> Simulation<'host, W, S, C> {
             self.trace(now, Kind::Block, number, before as usize, 0);
         }
 
-        self.saving.finish(&mut self.policy, now);
+        // The only CPU decides again when its last decision's cost has passed, and all states are saved by then.
+        if !C::ONE {
+            self.saving.finish(&mut self.policy, now);
+        }
         let decision = if self.policy.repeats(number, now) {
             self.policy.repeat(number, now)
         } else {
@@ -740,7 +743,7 @@ impl<'host, W: Workloads, S: Sink, C: Cpus> Simulation<'host, W, S, C> {
             let vcpu = &mut self.vcpus[before as usize];
             vcpu.cpu = NOBODY;
             vcpu.waiting_since_ns = now;
-            if cost_ns > 0 {
+            if !C::ONE && cost_ns > 0 {
                 self.saving
                     .begin(&mut self.policy, before as usize, now + cost_ns);
             }
