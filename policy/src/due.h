@@ -33,6 +33,8 @@ static inline int64_t server_served_before(const struct laxity_instance *instanc
 /* Sets when the VCPU's next replenishment is due; LAXITY_NEVER: none is. */
 static inline void server_set_due(struct server_cpu *cpu, struct server_vcpu *vcpu, int64_t due_ns)
 {
+    if (vcpu->due.at_ns == due_ns)
+        return;
     vcpu->due.at_ns = due_ns;
     server_queue_due(&cpu->replenishment_queue, &vcpu->due);
 }
