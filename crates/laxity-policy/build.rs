@@ -25,6 +25,8 @@ fn main() -> io::Result<()> {
         .flag("-ffreestanding")
         .flag("-nostdinc")
         .flag("-fno-plt")
+        // To pair neighbouring fields in a vector takes longer than to store each by itself.
+        .flag("-fno-tree-slp-vectorize")
         .files(sources)
         .file("src/tables.c")
         .compile("laxity_policy");
