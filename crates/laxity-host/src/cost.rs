@@ -166,7 +166,17 @@ impl Cost {
             to = from;
         }
         pieces.rotate_left(place);
-        PiecewiseLinear { pieces }
+        PiecewiseLinear {
+            pieces,
+            is_plain: matches!(
+                self,
+                Cost::Quantiles {
+                    p90_ns: None,
+                    p999_ns: None,
+                    ..
+                }
+            ),
+        }
     }
 }
 
@@ -175,6 +185,8 @@ impl Cost {
 pub struct PiecewiseLinear {
     /// In order; behind them some whose quantiles are greater than any.
     pieces: [Line; 5],
+    /// The pieces meet at the median and at the 99 % quantile alone, as those of most costs do.
+    is_plain: bool,
 }
 
 /// A piece of a distribution, prepared so that a value takes no division.
@@ -251,8 +263,12 @@ impl PiecewiseLinear {
     pub fn at(&self, quantile: u32) -> i64 {
         let at = u64::from(quantile);
         // A processor cannot foresee in which piece a draw falls: no branch depends on it.
-        let (_, later) = self.pieces.split_at(1);
-        let piece = later.iter().filter(|piece| piece.from <= at).count();
+        let piece = if self.is_plain {
+            usize::from(at >= MEDIAN) + usize::from(at >= P99)
+        } else {
+            let (_, later) = self.pieces.split_at(1);
+            later.iter().filter(|piece| piece.from <= at).count()
+        };
         self.pieces[piece].at(at)
     }
 }
