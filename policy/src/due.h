@@ -23,6 +23,20 @@ static inline void server_queue_due(struct heap *queue, struct server_due *due)
     due->is_queued = belongs;
 }
 
+/* The time at which the first replenishment of RepQ is served. The last result is that of a whole
+ * quantum, and is kept: every decision needs it, and a division is the largest part of its cost. */
+static inline int64_t server_replenishment_at(const struct laxity_instance *instance,
+                                              struct server_cpu *cpu)
+{
+    const struct heap_node *due = cpu->replenishment_queue.first;
+
+    if (!due)
+        return LAXITY_NEVER;
+    if (due->key > cpu->rounded_ns || due->key <= cpu->rounded_ns - instance->settings.quantum_ns)
+        cpu->rounded_ns = server_on_quantum(instance, due->key);
+    return cpu->rounded_ns;
+}
+
 /* The last time before now at which replenishments were served, had any been due. */
 static inline int64_t server_served_before(const struct laxity_instance *instance, int64_t now)
 {

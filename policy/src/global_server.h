@@ -48,6 +48,7 @@ struct server_cpu {
     struct heap replenishment_queue;
     struct list extra_queue; /* VCPUs that are runnable without budget and may run on idle time */
     int64_t armed_ns;        /* when `account` will be called, as told to the embedder */
+    int64_t rounded_ns;      /* the last result of server_replenishment_at */
 };
 
 #include "due.h"
@@ -60,8 +61,6 @@ struct server_core {
     struct server_vcpu *awaited; /* whose state was being saved when the CPU decided; NULL: none */
     int64_t used_until_ns;       /* up to when use is accounted */
     int64_t stolen_ns;           /* how much of cpu.stolen_ns is */
-    int64_t decided_ns;          /* when the decision in force was made */
-    int64_t until_ns;            /* the end of the decision in force, as told to the embedder */
 };
 
 static inline struct server_vcpu *server_vcpu_of(struct laxity_vcpu *vcpu)
@@ -310,6 +309,12 @@ static inline void server_use_on(struct laxity_instance *instance, struct server
     struct server_vcpu *vcpu = core->burning;
     int64_t from_ns = core->used_until_ns;
 
+    core->global.cpu.repeats_ns = 0;
+    /* A repeated decision puts the running VCPU behind its equals, none of which waits
+     * (server_repeats). */
+    if (core->global.cpu.is_repeated && core->global.cpu.current)
+        server_running(core)->global.place.order = core->all->global.next_order++;
+    core->global.cpu.is_repeated = false;
     /* A blocked VCPU's budget runs down whichever VCPU has the CPU. */
     if (vcpu == server_running(core))
         from_ns += core->global.cpu.stolen_ns - core->stolen_ns;
@@ -434,21 +439,13 @@ static inline int64_t server_until(struct laxity_instance *instance, const struc
     if (choice.run && choice.run == choice.burn) {
         until_ns = now + choice.run->left_ns;
     } else if (choice.run && server_first_extra(instance, core, choice.run)) {
-        until_ns = core->decided_ns + SERVER_EXTRA_TURN;
+        until_ns = core->global.cpu.decided_ns + SERVER_EXTRA_TURN;
         if (until_ns < now)
             until_ns = now;
     }
-    if (quantum_ns && until_ns > core->decided_ns + quantum_ns)
-        until_ns = core->decided_ns + quantum_ns;
+    if (quantum_ns && until_ns > core->global.cpu.decided_ns + quantum_ns)
+        until_ns = core->global.cpu.decided_ns + quantum_ns;
     return until_ns;
-}
-
-/* The time at which the first replenishment of RepQ is served. */
-static inline int64_t server_replenishment_at(const struct laxity_instance *instance,
-                                              const struct server_cpu *all)
-{
-    const struct heap_node *due = all->replenishment_queue.first;
-    return due ? server_on_quantum(instance, due->key) : LAXITY_NEVER;
 }
 
 /* Sets the account timer to the earlier of a replenishment and the end of the budget of a blocked
@@ -467,6 +464,37 @@ static inline void server_arm(struct laxity_instance *instance, struct server_cp
         return;
     all->armed_ns = at_ns;
     laxity_arm_account(instance, at_ns);
+}
+
+/* The time before which the decision in force would only be repeated when it ends, on the only CPU:
+ * the VCPU has no equals to go behind, its budget lasts for another quantum, and the timer does not
+ * fire. */
+static inline int64_t server_repeats(struct laxity_instance *instance,
+                                     const struct server_core *core, int64_t now)
+{
+    const struct server_cpu *all = core->all;
+    const struct heap_node *waiting = all->global.waiting.first;
+    int64_t quantum_ns = instance->settings.quantum_ns, lasts_ns;
+    const struct server_vcpu *run;
+    struct server_choice choice;
+
+    /* Several CPUs put their VCPUs behind each other's. */
+    if (!quantum_ns || instance->cpus != 1 || core->awaited)
+        return 0;
+    choice = server_choose(instance, core, true);
+    run = choice.run;
+    if (run != server_running(core))
+        return 0;
+    if (!run)
+        return all->armed_ns;
+    if (!run->vcpu.runnable)
+        return 0;
+    if (run != choice.burn)
+        return server_first_extra(instance, core, run) ? 0 : all->armed_ns;
+    if (waiting && waiting->key == run->global.place.key)
+        return 0;
+    lasts_ns = now + run->left_ns - quantum_ns + 1;
+    return lasts_ns < all->armed_ns ? lasts_ns : all->armed_ns;
 }
 
 static inline void server_review_on(struct laxity_instance *instance, struct server_core *core,
@@ -488,8 +516,8 @@ static inline void server_review_on(struct laxity_instance *instance, struct ser
     if (until_ns <= now) {
         /* Its turn on extra time is over now that another one waits. */
         laxity_kick(instance, core->global.cpu.number);
-    } else if (until_ns != core->until_ns) {
-        core->until_ns = until_ns;
+    } else if (until_ns != core->global.cpu.until_ns) {
+        core->global.cpu.until_ns = until_ns;
         laxity_extend(instance, core->global.cpu.number, until_ns);
     }
 }
@@ -506,6 +534,10 @@ static inline void server_review(struct laxity_instance *instance, struct server
             server_review_on(instance, core, now);
     }
     server_arm(instance, all, now);
+    for (uint32_t number = 0; number < instance->cpus; number++)
+        if (instance->cpu[number])
+            instance->cpu[number]->repeats_ns =
+                server_repeats(instance, server_core_of(instance->cpu[number]), now);
 }
 
 /* ---- Operations ---- */
@@ -529,8 +561,8 @@ static void server_add_cpu(struct laxity_instance *instance, struct laxity_cpu *
     struct server_core *core = server_core_of(cpu);
 
     core->all = server_all(instance);
-    core->used_until_ns = core->decided_ns = now;
-    core->until_ns = LAXITY_NEVER;
+    core->used_until_ns = core->global.cpu.decided_ns = now;
+    core->global.cpu.until_ns = LAXITY_NEVER;
     server_use(instance, core->all, now);
     global_add_cpu(instance, cpu, now);
     server_review(instance, core->all, now);
@@ -688,10 +720,10 @@ static struct laxity_decision server_schedule(struct laxity_instance *instance,
         server_until(instance, core, choice, now) > now) {
         /* The reason for this decision is obsolete: the decision in force continues. */
         server_burn(instance, core, choice.burn, now);
-        core->until_ns = server_until(instance, core, choice, now);
+        core->global.cpu.until_ns = server_until(instance, core, choice, now);
         server_review(instance, all, now);
         core->global.is_deciding = false;
-        return (struct laxity_decision){base->current, core->until_ns};
+        return (struct laxity_decision){base->current, core->global.cpu.until_ns};
     }
     if (current && !current->vcpu.runnable) {
         server_leave_extra(current);
@@ -714,13 +746,13 @@ static struct laxity_decision server_schedule(struct laxity_instance *instance,
     if (choice.run)
         global_migrate(instance, &choice.run->vcpu, base->number);
     base->current = choice.run ? &choice.run->vcpu : NULL;
-    core->decided_ns = now;
-    core->until_ns = server_until(instance, core, choice, now);
+    core->global.cpu.decided_ns = now;
+    core->global.cpu.until_ns = server_until(instance, core, choice, now);
     if (current && current != choice.run)
         server_deschedule(instance, core, current);
     server_review(instance, all, now);
     core->global.is_deciding = false;
-    return (struct laxity_decision){base->current, core->until_ns};
+    return (struct laxity_decision){base->current, core->global.cpu.until_ns};
 }
 
 static void server_timer(struct laxity_instance *instance, struct laxity_cpu *cpu, int64_t now)
@@ -747,6 +779,7 @@ static enum laxity_error server_set_settings(struct laxity_instance *instance,
     if (error)
         return error;
     instance->settings = *settings;
+    all->rounded_ns = 0;
     server_use(instance, all, now);
     server_review(instance, all, now);
     for (uint32_t number = 0; number < instance->cpus; number++)

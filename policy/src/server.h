@@ -83,9 +83,7 @@ struct server_cpu {
     int64_t used_until_ns; /* up to when use is accounted */
     int64_t stolen_ns;     /* how much of cpu.stolen_ns is */
     int64_t armed_ns;      /* when the timer will fire, as told to the embedder */
-    /* The last result of server_replenishment_at, which is that of a whole quantum: every decision
-     * needs it, and a division is the largest part of its cost. */
-    int64_t rounded_ns;
+    int64_t rounded_ns;    /* the last result of server_replenishment_at */
     uint64_t next_order;
 };
 
@@ -518,19 +516,6 @@ static inline int64_t server_until(const struct laxity_instance *instance, struc
     if (quantum_ns && until_ns > cpu->cpu.decided_ns + quantum_ns)
         until_ns = cpu->cpu.decided_ns + quantum_ns;
     return until_ns;
-}
-
-/* The time at which the first replenishment of RepQ is served. */
-static inline int64_t server_replenishment_at(const struct laxity_instance *instance,
-                                              struct server_cpu *cpu)
-{
-    const struct heap_node *due = cpu->replenishment_queue.first;
-
-    if (!due)
-        return LAXITY_NEVER;
-    if (due->key > cpu->rounded_ns || due->key <= cpu->rounded_ns - instance->settings.quantum_ns)
-        cpu->rounded_ns = server_on_quantum(instance, due->key);
-    return cpu->rounded_ns;
 }
 
 /* The time at which the budget or the lead of a VCPU ends that does not run, if its budget runs

@@ -19,6 +19,8 @@ pub struct Machine {
     pub cpus: Vec<Cpu>,
     /// VCPUs that were replenished since this was last emptied.
     pub replenished: Vec<usize>,
+    /// The next decision that would only be repeated is left out; every other one is.
+    leaves_out: bool,
 }
 
 impl Machine {
@@ -37,6 +39,7 @@ impl Machine {
             account_ns: NEVER,
             cpus: (0..cpus).map(|_| cpu()).collect(),
             replenished: Vec::new(),
+            leaves_out: false,
         }
     }
 
@@ -50,8 +53,17 @@ impl Machine {
 
     fn schedule(&mut self, cpu: usize) {
         self.cpus[cpu].kicked = false;
-        let decision = self.instance.schedule(cpu as u32, self.now);
+        let repeats = self.instance.repeats(cpu as u32, self.now);
+        let decision = if repeats && self.leaves_out {
+            self.instance.repeat(cpu as u32, self.now)
+        } else {
+            self.instance.schedule(cpu as u32, self.now)
+        };
         assert!(decision.until_ns > self.now, "a decision for no time");
+        if repeats {
+            self.leaves_out = !self.leaves_out;
+            assert_eq!(decision.vcpu, self.cpus[cpu].running, "CPU {cpu} repeats");
+        }
         self.cpus[cpu].end_ns = decision.until_ns;
         self.cpus[cpu].running = decision.vcpu;
         self.take();
