@@ -1745,6 +1745,22 @@ MUTATIONS += [
         directory=BANDWIDTH,
     ),
     Mutation(
+        "control-rests-too-soon",
+        "control.rs",
+        "            if !(sample.is_quiet() && known.estimator.is_at_rest()) {",
+        "            if !sample.is_quiet() {",
+        "a quiet sender's estimate comes down while it is not told of",
+        directory=BANDWIDTH,
+    ),
+    Mutation(
+        "control-quiet-are-forgotten",
+        "control.rs",
+        "        stepped.extend(self.awake.iter().map(|&at| (at, quiet)));\n",
+        "        let _ = quiet;\n",
+        "a sender that falls quiet gives its share away",
+        directory=BANDWIDTH,
+    ),
+    Mutation(
         "thread-stays",
         "threads.rs",
         ".find(|&vcpu| !has_threads(vcpu))",

@@ -74,7 +74,8 @@ struct Member {
 ///
 /// They add up to the link's rate or to what all claims are limited to, whichever is less. What
 /// whole bits a second leave over by rounding goes to single claims, so that each rate is less than
-/// 1 bit/s from the exact one in each of the two steps.
+/// 1 bit/s from the exact one in each of the two steps. A claim that demands nothing changes nothing
+/// for the others, to the bit: whoever knows such claims may leave them out.
 pub fn allocate(link_bit_s: u64, sharing: Sharing, claims: &[Claim]) -> Vec<u64> {
     let mut order: Vec<usize> = (0..claims.len()).collect();
     order.sort_by_key(|&index| claims[index].agreement.class);
@@ -114,11 +115,13 @@ impl Filling<'_> {
     /// target stays there.
     fn fill(&mut self, indices: &[usize], target_bit_s: impl Fn(&Claim) -> u64) {
         self.members.clear();
-        self.members.extend(indices.iter().map(|&index| Member {
+        let members = indices.iter().map(|&index| Member {
             index,
             room: target_bit_s(&self.claims[index]) - self.rates[index],
             weight: self.claims[index].agreement.weight.into(),
-        }));
+        });
+        self.members
+            .extend(members.filter(|member| member.room > 0));
         let wanted: u128 = self.members.iter().map(|each| u128::from(each.room)).sum();
         if wanted <= u128::from(self.left_bit_s) {
             for member in &self.members {

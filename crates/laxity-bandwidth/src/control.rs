@@ -4,6 +4,10 @@
 //! gets whenever it asks and a ceiling, and borrows in between. Minima hold there whatever the ceilings are, so only
 //! senders that are held back need a ceiling at their allocation; the others may begin at once, up to their maximum.
 //! **Single** limits are independent of each other: each is the allocation, and never below the minimum.
+//!
+//! A holder that has been quiet for so long that its estimate is zero is at rest: another quiet period changes nothing
+//! about it, and as it demands nothing, nothing about others. The controller passes over holders at rest, so that a
+//! period takes as long as there are holders that are not.
 
 use serde::Deserialize;
 
@@ -56,6 +60,10 @@ pub struct Controller {
     shapers: Shapers,
     floor_bit_s: u64,
     known: Vec<Known>,
+    /// Places of the holders that are not at rest, in order.
+    awake: Vec<usize>,
+    /// The last period's samples of the holders that it may have changed, with their places in order.
+    stepped: Vec<(usize, Sample)>,
 }
 
 impl Controller {
@@ -105,6 +113,8 @@ impl Controller {
                     watch: Watch::default(),
                 })
                 .collect(),
+            awake: (0..agreements.len()).collect(),
+            stepped: Vec::new(),
         }
     }
 
@@ -136,14 +146,36 @@ impl Controller {
         known.allocated_bit_s.max(known.assured_bit_s)
     }
 
-    /// Takes in one period's samples and sets the limits for the next period. Returns the numbers
-    /// of the holders that were denied their minimum over a second that ended in this period.
+    /// Takes in one period's samples of all holders and sets the limits for the next period. Returns
+    /// the numbers of the holders that were denied their minimum over a second that ended in this
+    /// period.
     pub fn step(&mut self, samples: &[Sample]) -> Vec<usize> {
-        let claims: Vec<Claim> = self
-            .known
-            .iter_mut()
-            .zip(samples)
-            .map(|(known, sample)| {
+        let elapsed_ns = samples.first().map_or(0, |sample| sample.elapsed_ns);
+        self.step_those(elapsed_ns, samples.iter().copied().enumerate())
+    }
+
+    /// Does the same with samples of some holders, in order; all others were quiet for the
+    /// `elapsed_ns` of the period.
+    pub fn step_those(
+        &mut self,
+        elapsed_ns: u64,
+        samples: impl Iterator<Item = (usize, Sample)>,
+    ) -> Vec<usize> {
+        let quiet = Sample {
+            elapsed_ns,
+            ..Sample::default()
+        };
+        let mut stepped = std::mem::take(&mut self.stepped);
+        stepped.clear();
+        stepped.extend(samples);
+        stepped.extend(self.awake.iter().map(|&at| (at, quiet)));
+        // The sort keeps the order of equals, so that a sample that was passed in stays.
+        stepped.sort_by_key(|(at, _)| *at);
+        stepped.dedup_by_key(|(at, _)| *at);
+        let claims: Vec<Claim> = stepped
+            .iter()
+            .map(|(at, sample)| {
+                let known = &mut self.known[*at];
                 let Known {
                     agreement, limits, ..
                 } = known;
@@ -166,8 +198,9 @@ impl Controller {
             .collect();
         let allocation = allocate(self.link_bit_s, self.sharing, &claims);
         let mut denied = Vec::new();
-        let all = self.known.iter_mut().zip(samples).zip(allocation);
-        for (index, ((known, sample), allocated_bit_s)) in all.enumerate() {
+        self.awake.clear();
+        for ((at, sample), allocated_bit_s) in stepped.iter().zip(allocation) {
+            let known = &mut self.known[*at];
             known.allocated_bit_s = allocated_bit_s;
             let is_free = self.shapers == Shapers::Tree && !sample.is_held();
             known.limits.ceiling_bit_s = if is_free {
@@ -180,10 +213,20 @@ impl Controller {
                 .watch
                 .sees_denied(sample, known.agreement.minimum_bit_s)
             {
-                denied.push(index);
+                denied.push(*at);
+            }
+            if !(sample.is_quiet() && known.estimator.is_at_rest()) {
+                self.awake.push(*at);
             }
         }
+        self.stepped = stepped;
         denied
+    }
+
+    /// The last period's samples of all holders whose state that period may have changed, with their
+    /// numbers in order.
+    pub fn stepped(&self) -> &[(usize, Sample)] {
+        &self.stepped
     }
 }
 

@@ -44,6 +44,11 @@ impl Sample {
     pub fn is_held(&self) -> bool {
         self.backlog_bytes > 0
     }
+
+    /// Whether the sender sent nothing, and nothing of it waits.
+    pub fn is_quiet(&self) -> bool {
+        self.delivered_bytes == 0 && !self.is_held()
+    }
 }
 
 fn rate_bit_s(bytes: u64, ns: u64) -> u64 {
@@ -52,7 +57,7 @@ fn rate_bit_s(bytes: u64, ns: u64) -> u64 {
 }
 
 /// The demand estimate of one sender.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Estimator {
     demand_bit_s: u64,
     backlog_bytes: u64,
@@ -91,6 +96,11 @@ impl Estimator {
         }
         self.demand_bit_s = self.demand_bit_s.min(maximum_bit_s);
         self.demand_bit_s
+    }
+
+    /// Whether a period in which the sender is quiet would leave the estimate as it is.
+    pub fn is_at_rest(&self) -> bool {
+        *self == Estimator::default()
     }
 }
 

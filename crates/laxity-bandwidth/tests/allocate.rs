@@ -84,9 +84,21 @@ fn check(instance: &Instance) {
         .map(|each| u128::from(each.limit_bit_s()))
         .sum();
     assert_eq!(sum, wanted.min(u128::from(*link_bit_s)));
+    who_demands_nothing_changes_nothing(instance, &rates);
     minima_by_class(instance, &rates);
     no_one_gains_but_from_the_better_off(instance, &rates);
     more_is_not_less(instance, &rates);
+}
+
+/// Without the claims that demand nothing, all others get the same rates to the bit.
+fn who_demands_nothing_changes_nothing(instance: &Instance, rates: &[u64]) {
+    let demanding = instance.claims.iter().zip(rates);
+    let demanding = demanding.filter(|(claim, _)| claim.demand_bit_s > 0);
+    let (claims, rates): (Vec<Claim>, Vec<u64>) = demanding.unzip();
+    assert_eq!(
+        allocate(instance.link_bit_s, instance.sharing, &claims),
+        rates
+    );
 }
 
 /// A claim below its floor is in a class below which all classes have nothing.
@@ -262,6 +274,15 @@ fn a_chain() {
     // The last claim takes all that is left.
     claims[COUNT as usize - 1].agreement.maximum_bit_s = u64::MAX;
     claims.reverse();
+    // Each claim stands beside one of the same agreement that demands nothing.
+    let claims = claims.into_iter().flat_map(|claim| {
+        let idle = Claim {
+            demand_bit_s: 0,
+            ..claim
+        };
+        [idle, claim]
+    });
+    let claims = claims.collect();
     check(&Instance {
         link_bit_s,
         sharing: Sharing::Weighted,

@@ -1,7 +1,8 @@
 //! The controller among simulated senders: minima, maxima, and that nothing is left while someone wants
 //! it.
 
-use laxity_bandwidth::control::Shapers;
+use laxity_bandwidth::control::{Controller, Shapers};
+use laxity_bandwidth::demand::Sample;
 use laxity_bandwidth::simulate::{Machine, Outcome, Regime, Scenario, Sender, no_rates, simulate};
 use laxity_bandwidth::{Agreement, Sharing};
 use laxity_trials::seeds;
@@ -230,4 +231,94 @@ fn check_second(scenario: &Scenario, second: &[Vec<Outcome>], seed: u64) {
             "LAXITY_SEED={seed}: {at} got {sent} of {minimum_bit_s} bit/s: {machine:?}"
         );
     }
+}
+
+/// What a holder does: by turns it is quiet, sends, and keeps its queue from emptying.
+#[derive(Default)]
+struct Activity {
+    kind: u64,
+    /// Periods for which it goes on with that.
+    left: u64,
+    backlog_bytes: u64,
+}
+
+impl Activity {
+    fn sample(&mut self, below: &mut impl FnMut(u64) -> u64) -> Sample {
+        if self.left == 0 {
+            self.kind = below(3);
+            // An estimate comes down to zero, and a minimum is missed, in fewer periods than this.
+            self.left = 1 + below(250);
+        }
+        self.left -= 1;
+        let quiet = Sample {
+            elapsed_ns: PERIOD_MS * 1_000_000,
+            ..Sample::default()
+        };
+        if self.kind == 0 && self.backlog_bytes == 0 {
+            return quiet;
+        }
+        let waits = if self.kind == 2 { 1 } else { below(3) / 2 };
+        self.backlog_bytes = waits * (1 + below(1_000_000));
+        Sample {
+            delivered_bytes: below(3) * below(50_000),
+            dropped_packets: below(2) * below(9),
+            backlog_bytes: self.backlog_bytes,
+            overlimits: below(2),
+            ..quiet
+        }
+    }
+}
+
+/// A controller that is told only of holders that were not quiet decides the same in every period as
+/// one that is told of all, and passes over those at rest.
+#[test]
+fn who_is_not_told_of_the_quiet_decides_the_same() {
+    const PERIODS: u64 = 400;
+    let (mut passed_over, mut misses) = (0, 0);
+    for seed in seeds(100) {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let mut below = |end: u64| random.next_u64() % end;
+        let agreements = (0..1 + below(40)).map(|_| {
+            let minimum_bit_s = below(3) * below(60 * MBIT);
+            Agreement {
+                class: 1 + below(3) as u32,
+                minimum_bit_s,
+                maximum_bit_s: minimum_bit_s + below(2) * below(1_000 * MBIT),
+                weight: 1 + below(9) as u32,
+            }
+        });
+        let agreements: Vec<Agreement> = agreements.collect();
+        let sharing = [Sharing::Weighted, Sharing::ByClass][below(2) as usize];
+        let shapers = BOTH[below(2) as usize];
+        let mut told_of_all = Controller::new(LINK_BIT_S, sharing, shapers, &agreements);
+        let mut told = told_of_all.clone();
+        let activities = agreements.iter().map(|_| Activity::default());
+        let mut activities: Vec<Activity> = activities.collect();
+        for period in 0..PERIODS {
+            let samples = activities.iter_mut().map(|each| each.sample(&mut below));
+            let samples: Vec<Sample> = samples.collect();
+            let quiet = Sample {
+                elapsed_ns: PERIOD_MS * 1_000_000,
+                ..Sample::default()
+            };
+            let not_quiet = samples.iter().copied().enumerate();
+            let not_quiet = not_quiet.filter(|(_, sample)| *sample != quiet);
+            let denied = told.step_those(quiet.elapsed_ns, not_quiet);
+            assert_eq!(told_of_all.step(&samples), denied, "LAXITY_SEED={seed}");
+            for at in 0..agreements.len() {
+                let state = |of: &Controller| {
+                    let rates = (of.demand_bit_s(at), of.granted_bit_s(at));
+                    (rates, of.limits(at))
+                };
+                assert_eq!(
+                    state(&told_of_all),
+                    state(&told),
+                    "LAXITY_SEED={seed}, period {period}, holder {at}"
+                );
+            }
+            passed_over += agreements.len() - told.stepped().len();
+            misses += denied.len();
+        }
+    }
+    assert!(passed_over > 0 && misses > 0, "{passed_over}, {misses}");
 }
