@@ -17,6 +17,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use tracing::{error, info, warn};
 
+use crate::Agreement;
 use crate::agreements::{self, Agreements, Attachment, Backend, Port};
 use crate::control::{Controller, Limits, Shapers};
 use crate::libvirt::{Asked, Cards};
@@ -26,7 +27,6 @@ use crate::linux::{
 use crate::report::{HolderState, Shared, Snapshot};
 use crate::shaper::{Counters, Shaper};
 use crate::xen::{INTERFACES, Store, Xen};
-use crate::{Agreement, demand::Sample};
 
 /// Reasons why the daemon does not run.
 #[derive(Debug, thiserror::Error)]
@@ -116,8 +116,10 @@ struct Direction {
     shaper: Box<dyn Shaper>,
     controller: Controller,
     before: Vec<Counters>,
-    samples: Vec<Sample>,
-    limits: Vec<Limits>,
+    /// The holders whose counters the last look has read.
+    read: Vec<usize>,
+    /// The holders whose limits could not be set.
+    failed: Vec<usize>,
     /// Index of this direction's first state in the snapshot.
     first_state: usize,
     /// Whether another program has changed what the shaper made.
@@ -132,8 +134,8 @@ impl Direction {
             shaper,
             controller,
             before: Vec::new(),
-            samples: Vec::new(),
-            limits: Vec::new(),
+            read: Vec::new(),
+            failed: Vec::new(),
             first_state: 0,
             is_disturbed: false,
         }
@@ -156,40 +158,54 @@ impl Direction {
             .iter()
             .map(|kept| kept.map(|at| self.before[at]).unwrap_or_default());
         self.before = before.collect();
+        self.failed.clear();
         Ok(())
     }
 
-    fn apply(&mut self) {
-        self.limits.clear();
-        let limits = (0..self.before.len()).map(|at| self.controller.limits(at));
-        self.limits.extend(limits);
-        for (holder, error) in self.shaper.apply(&self.limits) {
+    /// The limits in force of some holders.
+    fn limits(&self, holders: impl Iterator<Item = usize>) -> Vec<(usize, Limits)> {
+        let limits = holders.map(|at| (at, self.controller.limits(at)));
+        limits.collect()
+    }
+
+    /// The limits in force of all holders.
+    fn all_limits(&self) -> Vec<(usize, Limits)> {
+        self.limits(0..self.before.len())
+    }
+
+    fn apply(&mut self, limits: &[(usize, Limits)]) {
+        for (holder, error) in self.shaper.apply(limits) {
             warn!(direction = self.name, holder, %error, "a limit could not be set");
+            self.failed.push(holder);
         }
     }
 
     /// Starts counting from the current values: earlier traffic does not belong to this daemon.
     fn begin(&mut self) -> io::Result<()> {
-        self.shaper.read()?;
-        for (holder, before) in self.before.iter_mut().enumerate() {
-            *before = self.shaper.counters(holder);
+        self.shaper.read(&mut self.read)?;
+        for &holder in &self.read {
+            self.before[holder] = self.shaper.counters(holder);
         }
         Ok(())
     }
 
     fn step(&mut self, elapsed_ns: u64, states: &mut [HolderState]) -> io::Result<()> {
-        self.shaper.read()?;
-        self.samples.clear();
-        for (holder, before) in self.before.iter_mut().enumerate() {
+        self.shaper.read(&mut self.read)?;
+        let samples = self.read.iter().map(|&holder| {
             let now = self.shaper.counters(holder);
-            self.samples.push(now.since(before, elapsed_ns));
-            *before = now;
-        }
-        let denied = self.controller.step(&self.samples);
-        self.apply();
-        for (at, (state, sample)) in states.iter_mut().zip(&self.samples).enumerate() {
-            state.offered_bit_s = self.controller.demand_bit_s(at);
-            state.granted_bit_s = self.controller.granted_bit_s(at);
+            let before = std::mem::replace(&mut self.before[holder], now);
+            (holder, now.since(&before, elapsed_ns))
+        });
+        let denied = self.controller.step_those(elapsed_ns, samples);
+        // A limit that could not be set is tried again.
+        let failed = std::mem::take(&mut self.failed);
+        let stepped = self.controller.stepped().iter().map(|(at, _)| *at);
+        let limits = self.limits(stepped.chain(failed));
+        self.apply(&limits);
+        for (at, sample) in self.controller.stepped() {
+            let state = &mut states[*at];
+            state.offered_bit_s = self.controller.demand_bit_s(*at);
+            state.granted_bit_s = self.controller.granted_bit_s(*at);
             state.delivered_bit_s = sample.delivered_bit_s();
             state.delivered_bytes += sample.delivered_bytes;
             state.dropped_packets += sample.dropped_packets;
@@ -415,7 +431,8 @@ impl Daemon {
                     error!(vm = holder.name, %error, "an interface cannot be shaped");
                 }
             }
-            direction.apply();
+            let limits = direction.all_limits();
+            direction.apply(&limits);
             direction.shaper.tidy()?;
             let first_state_before = direction.first_state;
             direction.first_state = snapshot.holders.len();
@@ -541,9 +558,8 @@ impl Daemon {
         }
         let may_warn = self.warned.is_none_or(|at| at.elapsed() >= WARN_EVERY);
         for direction in self.directions.iter_mut().filter(|each| each.is_disturbed) {
-            let restored = direction
-                .shaper
-                .restore(&self.agreements, &direction.limits);
+            let limits = direction.all_limits();
+            let restored = direction.shaper.restore(&self.agreements, &limits);
             direction.is_disturbed = restored.is_err();
             let mut snapshot = self.shared.write();
             snapshot.restored += u64::from(restored.is_ok());
@@ -775,7 +791,8 @@ impl Daemon {
             if let Err(error) = direction.shaper.bind(at, index) {
                 error!(vm, %error, "an interface cannot be shaped");
             }
-            direction.apply();
+            let limits = direction.limits(std::iter::once(at));
+            direction.apply(&limits);
             let state = &mut snapshot.holders[direction.first_state + at];
             state.interface = name.into();
             state.is_present = interface.is_some();

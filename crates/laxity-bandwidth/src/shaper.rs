@@ -94,11 +94,12 @@ pub trait Shaper {
         Ok(())
     }
 
-    /// Sets the limits of all holders, in their order. Returns those that could not be set.
-    fn apply(&mut self, limits: &[Limits]) -> Vec<(usize, io::Error)>;
+    /// Sets the limits of some holders. Returns the holders whose limits could not be set.
+    fn apply(&mut self, limits: &[(usize, Limits)]) -> Vec<(usize, io::Error)>;
 
-    /// Reads all counters.
-    fn read(&mut self) -> io::Result<()>;
+    /// Reads the counters of all holders whose counters may have changed since the last read, and
+    /// puts these holders into `read`, in order.
+    fn read(&mut self, read: &mut Vec<usize>) -> io::Result<()>;
 
     /// The last counters read of one holder.
     fn counters(&self, holder: usize) -> Counters;
@@ -113,9 +114,9 @@ pub trait Shaper {
     /// A feature that the kernel lacks for this shaper's queues, in words for people.
     fn shortcoming(&self) -> Option<&'static str>;
 
-    /// Restores all objects after another program has removed or changed some. Packets stay in the
-    /// queues that still exist.
-    fn restore(&mut self, agreements: &Agreements, limits: &[Limits]) -> io::Result<()>;
+    /// Restores all objects after another program has removed or changed some, with the limits of
+    /// all holders. Packets stay in the queues that still exist.
+    fn restore(&mut self, agreements: &Agreements, limits: &[(usize, Limits)]) -> io::Result<()>;
 
     /// Removes all objects of this shaper, and nothing else.
     fn close(&mut self) -> io::Result<()>;

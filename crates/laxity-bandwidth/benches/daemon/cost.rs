@@ -119,10 +119,11 @@ pub fn looks(is_quick: bool) {
 /// CPU time of reading all classes and of reading the active ones, in us.
 fn look(text: &str, rounds: usize) -> [Vec<f64>; 2] {
     let (mut tree, _) = tree(text);
+    let mut read = Vec::new();
     let mut us: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
     for _ in 0..rounds {
         thread::sleep(Duration::from_millis(10));
-        us[1].push(own_us(|| tree.read().unwrap()));
+        us[1].push(own_us(|| tree.read(&mut read).unwrap()));
         us[0].push(own_us(|| tree.read_all().unwrap()));
     }
     us

@@ -100,9 +100,9 @@ impl Shaper for Inwards {
         Ok(())
     }
 
-    fn apply(&mut self, limits: &[Limits]) -> Vec<(usize, io::Error)> {
-        let all = self.places.iter().zip(limits).enumerate();
-        let changes = all.filter_map(|(at, (place, &limits))| {
+    fn apply(&mut self, limits: &[(usize, Limits)]) -> Vec<(usize, io::Error)> {
+        let changes = limits.iter().filter_map(|&(at, limits)| {
+            let place = &self.places[at];
             let interface = place.bound.filter(|_| place.limits != Some(limits))?;
             let class = Class {
                 limits: Limits {
@@ -142,7 +142,9 @@ impl Shaper for Inwards {
         failed.collect()
     }
 
-    fn read(&mut self) -> io::Result<()> {
+    fn read(&mut self, read: &mut Vec<usize>) -> io::Result<()> {
+        read.clear();
+        read.extend(0..self.places.len());
         let counters = &mut self.counters;
         counters.clear();
         self.route.dump(htb::get_qdiscs(), |payload| {
@@ -176,7 +178,7 @@ impl Shaper for Inwards {
         self.queues.shortcoming()
     }
 
-    fn restore(&mut self, _: &Agreements, limits: &[Limits]) -> io::Result<()> {
+    fn restore(&mut self, _: &Agreements, limits: &[(usize, Limits)]) -> io::Result<()> {
         for place in &mut self.places {
             if let Some(interface) = place.bound {
                 place.limits = None;

@@ -110,6 +110,8 @@ pub struct Tree {
     classifier: Classifier,
     /// The places of all holders, with that of all other traffic at the end.
     places: Vec<Place>,
+    /// What tells whether a holder's counters may have changed, in the order of the places.
+    watched: Vec<Watched>,
     /// Interfaces whose agreements have ended and which still have a class.
     ended: Vec<u32>,
     /// Interfaces that holders are bound to, and the holders' slots.
@@ -150,11 +152,18 @@ impl Seen {
 struct SeenLeaf {
     backlog_bytes: u32,
     drops: u32,
-    /// Number of packets that the classifier had counted for this leaf.
-    packets: u64,
-    /// Whether the queue may have changed without a new packet: some packets wait, or one was
-    /// between being counted and being queued.
-    is_open: bool,
+}
+
+/// What every read looks at of every holder. It is small, and apart from all else, because ten
+/// thousand of these have to stay in the CPU's cache from one read to the next.
+#[derive(Debug, Clone, Copy)]
+struct Watched {
+    slot: Slot,
+    /// Whether the leaves' queues may have changed without a new packet: some packets wait, or one
+    /// was between being counted and being queued.
+    are_open: [bool; 2],
+    /// Numbers of packets that the classifier had counted for the leaves.
+    packets: [u64; 2],
 }
 
 /// The place of a holder in the tree.
@@ -220,6 +229,7 @@ impl Tree {
             link_bit_s: 0,
             classifier,
             places: Vec::new(),
+            watched: Vec::new(),
             ended: Vec::new(),
             owners: HashMap::new(),
             stacked: HashMap::new(),
@@ -357,9 +367,10 @@ impl Tree {
     }
 
     /// Reads the counters of some classes, after those of their active queues.
-    fn read_these(&mut self, active: &[(Slot, [bool; 2])]) -> io::Result<()> {
+    fn read_these(&mut self, active: &[(usize, [bool; 2])]) -> io::Result<()> {
         let interface = self.interface;
-        let requests = active.iter().flat_map(|(slot, are_active)| {
+        let requests = active.iter().flat_map(|(holder, are_active)| {
+            let slot = self.places[*holder].slot;
             let queues = slot.leaves().into_iter().zip(are_active);
             let queues = queues
                 .filter(|(_, is_active)| **is_active)
@@ -382,21 +393,36 @@ impl Tree {
         Ok(())
     }
 
-    /// The classes whose counters may be higher than those last read.
-    fn active(&mut self) -> Vec<(Slot, [bool; 2])> {
-        let active = self.places.iter().filter_map(|place| {
-            let slot = place.slot;
-            let seen = self.seen.get_mut(usize::from(slot.0))?;
-            let mut are_active = [false; 2];
-            for (at, minor) in slot.leaves().into_iter().enumerate() {
-                let (packets, leaf) = (self.classifier.packets(minor), &mut seen.leaves[at]);
-                let has_sent = std::mem::replace(&mut leaf.packets, packets) != packets;
-                // A queue is read once more after its last packet.
-                are_active[at] = std::mem::replace(&mut leaf.is_open, has_sent) || has_sent;
+    /// The holders whose counters may be higher than those last read, and which of their leaves.
+    fn active(&mut self) -> Vec<(usize, [bool; 2])> {
+        let watched = self.watched.iter_mut().enumerate();
+        let active = watched.filter_map(|(holder, watched)| {
+            let packets = watched.slot.leaves();
+            let packets = packets.map(|minor| self.classifier.packets(minor));
+            if packets == watched.packets && watched.are_open == [false; 2] {
+                return None;
             }
-            are_active.contains(&true).then_some((slot, are_active))
+            let before = std::mem::replace(&mut watched.packets, packets);
+            let have_sent = std::array::from_fn(|leaf| packets[leaf] != before[leaf]);
+            // A queue is read once more after its last packet.
+            let were_open = std::mem::replace(&mut watched.are_open, have_sent);
+            let are_active = std::array::from_fn(|leaf| have_sent[leaf] || were_open[leaf]);
+            Some((holder, are_active))
         });
         active.collect()
+    }
+
+    /// Notes which of these holders' queues have packets that wait.
+    fn note_open(&mut self, holders: &[usize]) {
+        for &holder in holders {
+            let watched = &mut self.watched[holder];
+            let Some(seen) = self.seen.get(usize::from(watched.slot.0)) else {
+                continue;
+            };
+            for (is_open, leaf) in watched.are_open.iter_mut().zip(seen.leaves) {
+                *is_open |= leaf.backlog_bytes > 0;
+            }
+        }
     }
 }
 
@@ -419,10 +445,10 @@ fn note_queue(seen: &mut [Seen], dumped: &Dumped<'_>) {
     for (at, first) in [EXPEDITED, OTHERWISE].into_iter().enumerate() {
         let slot = dumped.parent.minor.checked_sub(first).map(usize::from);
         if let Some(seen) = slot.and_then(|slot| seen.get_mut(slot)) {
-            let leaf = &mut seen.leaves[at];
-            leaf.backlog_bytes = dumped.counters.backlog_bytes;
-            leaf.drops = dumped.counters.drops;
-            leaf.is_open |= leaf.backlog_bytes > 0;
+            seen.leaves[at] = SeenLeaf {
+                backlog_bytes: dumped.counters.backlog_bytes,
+                drops: dumped.counters.drops,
+            };
         }
     }
 }
@@ -471,6 +497,12 @@ impl Shaper for Tree {
             maximum_bit_s: agreements.link.rate_bit_s,
             bound: None,
         });
+        let watched = self.places.iter().map(|place| Watched {
+            slot: place.slot,
+            are_open: [false; 2],
+            packets: [0; 2],
+        });
+        self.watched = watched.collect();
         let last = self.places.iter().map(|place| place.slot.0).max();
         let last = usize::from(last.unwrap_or(OTHERS));
         self.seen.resize(last + 1, Seen::default());
@@ -532,9 +564,9 @@ impl Shaper for Tree {
         self.assign(interface)
     }
 
-    fn apply(&mut self, limits: &[Limits]) -> Vec<(usize, io::Error)> {
-        let wanted = self.places.iter().zip(limits).enumerate();
-        let wanted = wanted.map(|(at, (place, &limits))| {
+    fn apply(&mut self, limits: &[(usize, Limits)]) -> Vec<(usize, io::Error)> {
+        let wanted = limits.iter().map(|&(at, limits)| {
+            let place = &self.places[at];
             let Shape {
                 burst_bytes,
                 priority,
@@ -591,15 +623,24 @@ impl Shaper for Tree {
         failed.collect()
     }
 
-    fn read(&mut self) -> io::Result<()> {
+    fn read(&mut self, read: &mut Vec<usize>) -> io::Result<()> {
         /// Cost of reading one class by itself, relative to its part in the list of all.
         const ALONE: usize = 3;
         let active = self.active();
-        if std::mem::take(&mut self.is_new) || active.len() * ALONE > self.places.len() {
-            self.read_all()
+        read.clear();
+        if std::mem::take(&mut self.is_new) {
+            read.extend(0..self.places.len());
+            self.read_all()?;
         } else {
-            self.read_these(&active)
+            read.extend(active.iter().map(|(holder, _)| *holder));
+            if active.len() * ALONE > self.places.len() {
+                self.read_all()?;
+            } else {
+                self.read_these(&active)?;
+            }
         }
+        self.note_open(read);
+        Ok(())
     }
 
     fn counters(&self, holder: usize) -> Counters {
@@ -621,7 +662,7 @@ impl Shaper for Tree {
         self.queues.shortcoming()
     }
 
-    fn restore(&mut self, agreements: &Agreements, limits: &[Limits]) -> io::Result<()> {
+    fn restore(&mut self, agreements: &Agreements, limits: &[(usize, Limits)]) -> io::Result<()> {
         make_root(&mut self.route, self.interface, OTHERS + OTHERWISE)?;
         self.set_link(agreements.link.rate_bit_s)?;
         self.classes.clear();

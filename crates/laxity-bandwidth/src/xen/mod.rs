@@ -206,13 +206,13 @@ impl Shaper for Xen {
         Ok(())
     }
 
-    fn apply(&mut self, limits: &[Limits]) -> Vec<(usize, io::Error)> {
+    fn apply(&mut self, limits: &[(usize, Limits)]) -> Vec<(usize, io::Error)> {
         /// Part by which a limit has to change before it is written, since every change costs work
         /// in all watchers.
         const PARTS: u64 = 64;
         let mut failed = Vec::new();
-        for (holder, (place, limits)) in self.places.iter_mut().zip(limits).enumerate() {
-            let Some(backend) = &mut place.bound else {
+        for &(holder, limits) in limits {
+            let Some(backend) = &mut self.places[holder].bound else {
                 continue;
             };
             let wanted = limits.ceiling_bit_s;
@@ -227,7 +227,9 @@ impl Shaper for Xen {
         failed
     }
 
-    fn read(&mut self) -> io::Result<()> {
+    fn read(&mut self, read: &mut Vec<usize>) -> io::Result<()> {
+        read.clear();
+        read.extend(0..self.places.len());
         self.links.traffic(&mut self.traffic)?;
         let elapsed_ns = self.read_at.elapsed().as_nanos();
         self.read_at = Instant::now();
@@ -272,7 +274,7 @@ impl Shaper for Xen {
         None
     }
 
-    fn restore(&mut self, _: &Agreements, _: &[Limits]) -> io::Result<()> {
+    fn restore(&mut self, _: &Agreements, _: &[(usize, Limits)]) -> io::Result<()> {
         Ok(())
     }
 

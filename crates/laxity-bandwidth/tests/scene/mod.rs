@@ -482,7 +482,8 @@ pub fn tree(text: &str) -> (Tree, usize) {
     let own: Vec<_> = own.chain([agreements.others()]).collect();
     let link_bit_s = agreements.link.rate_bit_s;
     let controller = Controller::new(link_bit_s, agreements.sharing, Shapers::Tree, &own);
-    let limits: Vec<_> = (0..own.len()).map(|at| controller.limits(at)).collect();
+    let limits = (0..own.len()).map(|at| (at, controller.limits(at)));
+    let limits: Vec<_> = limits.collect();
     assert!(tree.apply(&limits).is_empty());
     tree.tidy().unwrap();
     (tree, agreements.holders.len())
