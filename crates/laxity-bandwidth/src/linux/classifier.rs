@@ -6,13 +6,21 @@
 //! and answer with the class. Aya and libbpf would load it from an object file that a compiler must have made first; a
 //! few system calls do, too.
 //!
-//! The counts lie in memory that the daemon reads, so idle senders are known without a system call.
+//! The counts lie in memory that the daemon reads, so idle senders are known without a system call. A shorter program
+//! at the interfaces of virtual machines only counts what they are sent, for the same reason.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::tc::{
+    TcAttribute, TcFilterBpfOption, TcHandle, TcHeader, TcMessage, TcOption,
+};
+
+use super::htb;
 
 /// Constants and structures of `linux/bpf.h`.
 mod abi {
@@ -80,6 +88,16 @@ impl Classifier {
     /// otherwise. Packets with expedited forwarding (RFC 3246) belong to the class whose handle is
     /// less by `expedited`.
     pub fn load(others: u32, expedited: u16) -> io::Result<Classifier> {
+        Classifier::of(|map, counts| program(map, counts, others, expedited))
+    }
+
+    /// Loads a program that only counts the packets that leave by an interface, under the number that
+    /// [`Classifier::set`] gave it, or under `others`. It leaves their classes to others.
+    pub fn counting(others: u16) -> io::Result<Classifier> {
+        Classifier::of(|map, counts| counting_program(map, counts, others))
+    }
+
+    fn of(program: impl FnOnce(RawFd, RawFd) -> Vec<u64>) -> io::Result<Classifier> {
         let map = call(
             abi::MAP_CREATE,
             &abi::MapCreate {
@@ -102,7 +120,7 @@ impl Classifier {
             },
         )?;
         let counts = owned(counts);
-        let instructions = program(map.as_raw_fd(), counts.as_raw_fd(), others, expedited);
+        let instructions = program(map.as_raw_fd(), counts.as_raw_fd());
         let program = call(
             abi::PROG_LOAD,
             &abi::ProgLoad {
@@ -120,9 +138,31 @@ impl Classifier {
         })
     }
 
-    /// File descriptor of the program, for the filter that runs it.
-    pub fn program(&self) -> RawFd {
-        self.program.as_raw_fd()
+    /// Asks that our root qdisc of an interface runs the program, in place of any other.
+    pub fn filter(&self, interface: u32) -> RouteNetlinkMessage {
+        /// All protocols, in network byte order as the kernel expects it.
+        const ALL_PROTOCOLS: u16 = (libc::ETH_P_ALL as u16).to_be();
+        const PRIORITY: u32 = 1;
+        const HANDLE: u16 = 1;
+        let header = TcHeader {
+            index: interface as i32,
+            handle: TcHandle {
+                major: 0,
+                minor: HANDLE,
+            },
+            parent: htb::class_handle(0),
+            info: PRIORITY << 16 | u32::from(ALL_PROTOCOLS),
+            ..TcHeader::default()
+        };
+        let options = [
+            TcFilterBpfOption::ProgFd(self.program.as_raw_fd() as u32),
+            TcFilterBpfOption::ProgName("laxity".into()),
+        ];
+        let attributes = vec![
+            TcAttribute::Kind("bpf".into()),
+            TcAttribute::Options(options.map(TcOption::Bpf).to_vec()),
+        ];
+        RouteNetlinkMessage::NewTrafficFilter(TcMessage::from_parts(header, attributes))
     }
 
     /// Assigns packets that enter by `interface` to the class with this handle from now on.
@@ -221,38 +261,42 @@ const fn instruction(code: u8, registers: u8, offset: i16, immediate: i32) -> u6
         | (immediate as u32 as u64) << 32
 }
 
-fn program(map: RawFd, counts: RawFd, others: u32, expedited: u16) -> Vec<u64> {
-    /// `offsetof(struct __sk_buff, protocol)`
-    const PROTOCOL: i16 = 16;
-    /// `offsetof(struct __sk_buff, ingress_ifindex)`
-    const INGRESS_IFINDEX: i16 = 36;
-    const LOAD_BYTE: u8 = 0x71;
-    const LOAD_WORD: u8 = 0x61;
-    const STORE_WORD: u8 = 0x63;
-    const LOAD_WIDE: u8 = 0x18;
-    const ATOMIC: u8 = 0xdb;
-    const ATOMIC_ADD: i32 = 0;
-    const MOVE: u8 = 0xbf;
-    const SET: u8 = 0xb7;
-    const ADD: u8 = 0x07;
-    const AND: u8 = 0x57;
-    const CALL: u8 = 0x85;
-    const JUMP: u8 = 0x05;
-    const JUMP_IF: u8 = 0x15;
-    const JUMP_UNLESS: u8 = 0x55;
-    const EXIT: u8 = 0x95;
-    const MAP_LOOKUP_ELEM: i32 = 1;
-    const SKB_LOAD_BYTES_RELATIVE: i32 = 68;
-    const HDR_START_NET: i32 = 1;
-    const IS_MAP: u8 = 0x10;
-    const MINOR: i32 = 0xffff;
-    const IPV4: i32 = (libc::ETH_P_IP as u16).to_be() as i32;
-    const IPV6: i32 = (libc::ETH_P_IPV6 as u16).to_be() as i32;
-    let owner = [
-        instruction(MOVE, 0x17, 0, 0),                    // r7 = skb
-        instruction(LOAD_WORD, 0x12, INGRESS_IFINDEX, 0), // r2 = skb->ingress_ifindex
-        instruction(STORE_WORD, 0x2a, -4, 0),             // the key, on the stack
-        instruction(LOAD_WIDE, IS_MAP | 1, 0, map),       // r1 = map
+/// `offsetof(struct __sk_buff, protocol)`
+const PROTOCOL: i16 = 16;
+/// `offsetof(struct __sk_buff, ingress_ifindex)`
+const INGRESS_IFINDEX: i16 = 36;
+/// `offsetof(struct __sk_buff, ifindex)`
+const IFINDEX: i16 = 40;
+const LOAD_BYTE: u8 = 0x71;
+const LOAD_WORD: u8 = 0x61;
+const STORE_WORD: u8 = 0x63;
+const LOAD_WIDE: u8 = 0x18;
+const ATOMIC: u8 = 0xdb;
+const ATOMIC_ADD: i32 = 0;
+const MOVE: u8 = 0xbf;
+const SET: u8 = 0xb7;
+const ADD: u8 = 0x07;
+const AND: u8 = 0x57;
+const CALL: u8 = 0x85;
+const JUMP: u8 = 0x05;
+const JUMP_IF: u8 = 0x15;
+const JUMP_UNLESS: u8 = 0x55;
+const EXIT: u8 = 0x95;
+const MAP_LOOKUP_ELEM: i32 = 1;
+const SKB_LOAD_BYTES_RELATIVE: i32 = 68;
+const HDR_START_NET: i32 = 1;
+const IS_MAP: u8 = 0x10;
+const MINOR: i32 = 0xffff;
+const IPV4: i32 = (libc::ETH_P_IP as u16).to_be() as i32;
+const IPV6: i32 = (libc::ETH_P_IPV6 as u16).to_be() as i32;
+
+/// Looks an interface up, whose number is at this offset of `struct __sk_buff`.
+fn owner(interface: i16, map: RawFd, others: u32) -> [u64; 11] {
+    [
+        instruction(MOVE, 0x17, 0, 0),              // r7 = skb
+        instruction(LOAD_WORD, 0x12, interface, 0), // r2 = the interface
+        instruction(STORE_WORD, 0x2a, -4, 0),       // the key, on the stack
+        instruction(LOAD_WIDE, IS_MAP | 1, 0, map), // r1 = map
         0,
         instruction(MOVE, 0xa2, 0, 0), // r2 = &key
         instruction(ADD, 0x02, 0, -4),
@@ -260,7 +304,42 @@ fn program(map: RawFd, counts: RawFd, others: u32, expedited: u16) -> Vec<u64> {
         instruction(SET, 0x06, 0, others as i32), // r6 = the others' class
         instruction(JUMP_IF, 0, 1, 0),
         instruction(LOAD_WORD, 0x06, 0, 0), // r6 = the class
+    ]
+}
+
+/// Counts a packet by the lower half of what `owner` found.
+fn count(counts: RawFd) -> [u64; 11] {
+    [
+        instruction(MOVE, 0x61, 0, 0), // r1 = its minor number
+        instruction(AND, 0x01, 0, MINOR),
+        instruction(STORE_WORD, 0x1a, -4, 0),          // the key
+        instruction(LOAD_WIDE, IS_MAP | 1, 0, counts), // r1 = counts
+        0,
+        instruction(MOVE, 0xa2, 0, 0), // r2 = &key
+        instruction(ADD, 0x02, 0, -4),
+        instruction(CALL, 0, 0, MAP_LOOKUP_ELEM),
+        instruction(JUMP_IF, 0, 2, 0), // never, but the verifier does not know
+        instruction(SET, 0x01, 0, 1),  // *r0 += 1
+        instruction(ATOMIC, 0x10, 0, ATOMIC_ADD),
+    ]
+}
+
+/// The program for the interfaces of virtual machines.
+fn counting_program(map: RawFd, counts: RawFd, others: u16) -> Vec<u64> {
+    let end = [
+        instruction(SET, 0, 0, 0), // r0 = no class
+        instruction(EXIT, 0, 0, 0),
     ];
+    [
+        &owner(IFINDEX, map, others.into())[..],
+        &count(counts),
+        &end,
+    ]
+    .concat()
+}
+
+/// The program for the link.
+fn program(map: RawFd, counts: RawFd, others: u32, expedited: u16) -> Vec<u64> {
     // The first two bytes of the IP header have the DSCP: in version 4 the upper six bits of the second, in version 6
     // the lower four of the first and the upper two of the second. That of expedited forwarding is 46.
     let urgency = [
@@ -287,20 +366,15 @@ fn program(map: RawFd, counts: RawFd, others: u32, expedited: u16) -> Vec<u64> {
         instruction(JUMP_UNLESS, 0x01, 1, 0xb8),
         instruction(ADD, 0x06, 0, -i32::from(expedited)), // r6 = the class for such packets
     ];
-    let count = [
-        instruction(MOVE, 0x61, 0, 0), // r1 = its minor number
-        instruction(AND, 0x01, 0, MINOR),
-        instruction(STORE_WORD, 0x1a, -4, 0),          // the key
-        instruction(LOAD_WIDE, IS_MAP | 1, 0, counts), // r1 = counts
-        0,
-        instruction(MOVE, 0xa2, 0, 0), // r2 = &key
-        instruction(ADD, 0x02, 0, -4),
-        instruction(CALL, 0, 0, MAP_LOOKUP_ELEM),
-        instruction(JUMP_IF, 0, 2, 0), // never, but the verifier does not know
-        instruction(SET, 0x01, 0, 1),  // *r0 += 1
-        instruction(ATOMIC, 0x10, 0, ATOMIC_ADD),
+    let end = [
         instruction(MOVE, 0x60, 0, 0), // r0 = the class
         instruction(EXIT, 0, 0, 0),
     ];
-    [&owner[..], &urgency, &count].concat()
+    [
+        &owner(INGRESS_IFINDEX, map, others)[..],
+        &urgency,
+        &count(counts),
+        &end,
+    ]
+    .concat()
 }

@@ -214,6 +214,12 @@ pub fn get_queue(interface: u32, minor: u16) -> RouteNetlinkMessage {
     RouteNetlinkMessage::GetQueueDiscipline(message(header, Vec::new()))
 }
 
+/// Asks for the root qdisc of an interface, whoever made it.
+pub fn get_root(interface: u32) -> RouteNetlinkMessage {
+    let header = header(interface, TcHandle::UNSPEC, TcHandle::ROOT);
+    RouteNetlinkMessage::GetQueueDiscipline(message(header, Vec::new()))
+}
+
 /// Asks for the qdiscs of all interfaces.
 pub fn get_qdiscs() -> RouteNetlinkMessage {
     let header = header(0, TcHandle::UNSPEC, TcHandle::UNSPEC);

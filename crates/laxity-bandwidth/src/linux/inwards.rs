@@ -1,5 +1,8 @@
 //! Shapers of the traffic towards virtual machines: one at each interface, because a packet's
 //! receiver is known only there. The shapers do not lend rate to each other.
+//!
+//! A program at each shaper counts packets, so that a look asks the kernel only about machines that were sent something
+//! since the last look, or still have a queue. A kernel without eBPF is asked for all qdiscs in every look.
 
 use std::collections::HashMap;
 use std::io;
@@ -7,6 +10,7 @@ use std::io;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 
 use super::Route;
+use super::classifier::Classifier;
 use super::htb::{self, Class, FRAME_BYTES, MAJOR};
 use super::queues::Queues;
 use super::tree::{TreeError, is_about_ours, is_ours, make_root, remove_root};
@@ -17,6 +21,8 @@ use crate::shaper::{Change, Counters, Shaper, take_over};
 
 /// The only class at an interface.
 const CLASS: u16 = 1;
+/// The number of packets that are nobody's: the last that the program can count.
+const NOBODY: u16 = u16::MAX;
 
 /// The shapers of all holders.
 pub struct Inwards {
@@ -25,7 +31,16 @@ pub struct Inwards {
     places: Vec<Place>,
     /// Interfaces whose agreements have ended and which are still shaped.
     ended: Vec<u32>,
-    counters: HashMap<u32, Counters>,
+    /// The places of interfaces.
+    owners: HashMap<u32, usize>,
+    /// Counts packets by their receivers' places; `None` where the kernel has no eBPF.
+    counting: Option<Classifier>,
+    /// What tells whether counters may have changed, in the order of the places.
+    watched: Vec<Watched>,
+    /// Last counters, in the order of the places.
+    counters: Vec<Counters>,
+    /// Whether the places are not those of the last read.
+    is_new: bool,
 }
 
 struct Place {
@@ -35,6 +50,15 @@ struct Place {
     burst_bytes: Option<u64>,
     /// Limits that the kernel was last given.
     limits: Option<Limits>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Watched {
+    /// Number of packets that were counted.
+    packets: u64,
+    /// Whether the counters may have changed without a new packet: packets wait, one was between
+    /// being counted and being queued, or the interface is another one.
+    is_open: bool,
 }
 
 impl Inwards {
@@ -49,8 +73,66 @@ impl Inwards {
             queues: Queues::default(),
             places: Vec::new(),
             ended: Vec::new(),
-            counters: HashMap::new(),
+            owners: HashMap::new(),
+            counting: Classifier::counting(NOBODY).ok(),
+            watched: Vec::new(),
+            counters: Vec::new(),
+            is_new: true,
         })
+    }
+
+    /// Has the packets towards an interface counted for a place from now on.
+    fn own(&mut self, interface: u32, holder: usize) -> io::Result<()> {
+        self.owners.insert(interface, holder);
+        let Some(counting) = &self.counting else {
+            return Ok(());
+        };
+        let number = u16::try_from(holder).ok().filter(|&number| number < NOBODY);
+        counting.set(interface, number.ok_or(io::ErrorKind::StorageFull)?.into())
+    }
+
+    /// Ends that for an interface, unless it has become another place's.
+    fn disown(&mut self, interface: u32, holder: usize) -> io::Result<()> {
+        if self.owners.get(&interface) != Some(&holder) {
+            return Ok(());
+        }
+        self.owners.remove(&interface);
+        let removed = self.counting.as_ref().map(|each| each.remove(interface));
+        match removed {
+            Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets the shaper of an interface count.
+    fn attach(&mut self, interface: u32) -> io::Result<()> {
+        let Some(counting) = &self.counting else {
+            return Ok(());
+        };
+        let filter = counting.filter(interface);
+        let attached = self.route.request(filter, NLM_F_CREATE | NLM_F_REPLACE);
+        match attached {
+            // The kernel has the system call, but not the filter (cls_bpf).
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.counting = None;
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// The places whose counters may be others than those last read; `None` where nothing counts.
+    fn active(&mut self) -> Option<Vec<usize>> {
+        let counting = self.counting.as_ref()?;
+        let watched = self.watched.iter_mut().enumerate();
+        let active = watched.filter_map(|(holder, watched)| {
+            let packets = counting.packets(holder as u16);
+            let has_got = std::mem::replace(&mut watched.packets, packets) != packets;
+            // Counters are read once more after the last packet.
+            let was_open = std::mem::replace(&mut watched.is_open, has_got);
+            (has_got || was_open).then_some(holder)
+        });
+        Some(active.collect())
     }
 }
 
@@ -63,6 +145,12 @@ impl Shaper for Inwards {
         let before = std::mem::take(&mut self.places).into_iter();
         let bound = before.filter_map(|place| Some((place.at, place.bound?)));
         let (kept, ended) = take_over(bound, &agreements.holders);
+        self.owners.clear();
+        for (holder, kept) in kept.iter().enumerate() {
+            if let Some(interface) = kept {
+                self.own(*interface, holder)?;
+            }
+        }
         let places = agreements.holders.iter().zip(kept);
         let places = places.map(|(holder, bound)| Place {
             at: holder.at.clone(),
@@ -72,11 +160,21 @@ impl Shaper for Inwards {
         });
         self.places = places.collect();
         self.ended.extend(ended);
+        self.watched = vec![Watched::default(); self.places.len()];
+        self.counters = vec![Counters::default(); self.places.len()];
+        self.is_new = true;
         Ok(())
     }
 
     fn tidy(&mut self) -> io::Result<()> {
         for interface in std::mem::take(&mut self.ended) {
+            // The interface may have become another holder's.
+            if self.owners.contains_key(&interface) {
+                continue;
+            }
+            if let Some(counting) = &self.counting {
+                let _ = counting.remove(interface);
+            }
             remove_root(&mut self.route, interface)?;
         }
         Ok(())
@@ -84,7 +182,12 @@ impl Shaper for Inwards {
 
     fn bind(&mut self, holder: usize, interface: Option<u32>) -> io::Result<()> {
         self.places[holder].limits = None;
-        self.places[holder].bound = None;
+        let before = self.places[holder].bound.take();
+        if let Some(before) = before.filter(|before| interface != Some(*before)) {
+            self.disown(before, holder)?;
+        }
+        self.counters[holder] = Counters::default();
+        self.watched[holder].is_open = true;
         let Some(interface) = interface else {
             return Ok(());
         };
@@ -96,6 +199,8 @@ impl Shaper for Inwards {
             let root = htb::new_root(interface, CLASS);
             self.route.request(root, NLM_F_CREATE | NLM_F_EXCL)?;
         }
+        self.own(interface, holder)?;
+        self.attach(interface)?;
         self.places[holder].bound = Some(interface);
         Ok(())
     }
@@ -143,30 +248,48 @@ impl Shaper for Inwards {
     }
 
     fn read(&mut self, read: &mut Vec<usize>) -> io::Result<()> {
+        let active = self.active();
+        let active = active.filter(|_| !std::mem::take(&mut self.is_new));
         read.clear();
-        read.extend(0..self.places.len());
-        let counters = &mut self.counters;
-        counters.clear();
-        self.route.dump(htb::get_qdiscs(), |payload| {
+        if active.is_none() {
+            self.counters.fill(Counters::default());
+        }
+        let (owners, counters) = (&self.owners, &mut self.counters);
+        let note = |payload: &[u8]| {
             if let Some(dumped) = htb::parse(payload)
                 && dumped.handle.major == MAJOR
+                && let Some(&holder) = owners.get(&dumped.interface)
             {
-                counters.insert(dumped.interface, dumped.counters);
+                counters[holder] = dumped.counters;
             }
-        })
+        };
+        match active {
+            Some(active) => {
+                let bound = active
+                    .iter()
+                    .filter_map(|&holder| self.places[holder].bound);
+                let unanswered = self.route.ask(bound.map(htb::get_root), note)?;
+                // An unanswered question means that an interface or its shaper has gone.
+                self.is_new |= unanswered > 0;
+                read.extend(active);
+            }
+            None => {
+                self.route.dump(htb::get_qdiscs(), note)?;
+                read.extend(0..self.places.len());
+            }
+        }
+        for &holder in read.iter() {
+            self.watched[holder].is_open |= self.counters[holder].backlog_bytes > 0;
+        }
+        Ok(())
     }
 
     fn counters(&self, holder: usize) -> Counters {
-        let bound = self.places[holder].bound;
-        let found = bound.and_then(|interface| self.counters.get(&interface));
-        found.copied().unwrap_or_default()
+        self.counters[holder]
     }
 
     fn is_disturbed_by(&self, change: Option<&Change>) -> bool {
-        let is_bound = |change: &Change| {
-            let mut bound = self.places.iter().filter_map(|place| place.bound);
-            bound.any(|interface| interface == change.interface)
-        };
+        let is_bound = |change: &Change| self.owners.contains_key(&change.interface);
         change.is_none_or(|change| is_bound(change) && is_about_ours(change))
     }
 
@@ -179,10 +302,12 @@ impl Shaper for Inwards {
     }
 
     fn restore(&mut self, _: &Agreements, limits: &[(usize, Limits)]) -> io::Result<()> {
-        for place in &mut self.places {
-            if let Some(interface) = place.bound {
-                place.limits = None;
+        self.is_new = true;
+        for at in 0..self.places.len() {
+            if let Some(interface) = self.places[at].bound {
+                self.places[at].limits = None;
                 make_root(&mut self.route, interface, CLASS)?;
+                self.attach(interface)?;
             }
         }
         let failed = self.apply(limits).into_iter().next();

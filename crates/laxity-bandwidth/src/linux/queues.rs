@@ -32,7 +32,11 @@ impl Queues {
         }
         if !self.has_no_fair_ones {
             let mut there = HashSet::new();
-            route.dump(htb::get_qdiscs(), |payload| {
+            // A list of all qdiscs would be long on a host of many interfaces, of which one may have come.
+            let questions = classes.iter();
+            let questions =
+                questions.map(|&(interface, minor, _)| htb::get_queue(interface, minor));
+            route.ask(questions, |payload| {
                 if let Some(dumped) = htb::parse(payload)
                     && dumped.handle == htb::queue_handle(dumped.parent.minor)
                     && dumped.kind == Queue::Fair.kind()
@@ -43,14 +47,14 @@ impl Queues {
             let absent = classes.iter();
             let absent =
                 absent.filter(|(interface, minor, _)| !there.contains(&(*interface, *minor)));
-            match set(
-                route,
-                absent.map(|&(interface, minor, _)| (interface, minor, Queue::Fair)),
-            ) {
+            let mut fair = absent.map(|&(interface, minor, _)| (interface, minor, Queue::Fair));
+            // A kernel that lacks them is asked once: it looks for a module each time.
+            match set(route, fair.next().into_iter()) {
+                Ok(()) => return set(route, fair),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     self.has_no_fair_ones = true;
                 }
-                done => return done,
+                failed => return failed,
             }
         }
         let short = classes.iter();

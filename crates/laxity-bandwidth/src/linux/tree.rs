@@ -10,10 +10,6 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::tc::{
-    TcAttribute, TcFilterBpfOption, TcHandle, TcHeader, TcMessage, TcOption,
-};
 
 use super::htb::{self, Class, Dumped, FRAME_BYTES, MAJOR};
 use super::queues::Queues;
@@ -257,30 +253,7 @@ impl Tree {
 
     /// Installs the classifier in place of any other; all classes must exist before.
     fn attach(&mut self) -> io::Result<()> {
-        /// All protocols, in network byte order as the kernel expects it.
-        const ALL_PROTOCOLS: u16 = (libc::ETH_P_ALL as u16).to_be();
-        const PRIORITY: u32 = 1;
-        const HANDLE: u16 = 1;
-        let header = TcHeader {
-            index: self.interface as i32,
-            handle: TcHandle {
-                major: 0,
-                minor: HANDLE,
-            },
-            parent: htb::class_handle(0),
-            info: PRIORITY << 16 | u32::from(ALL_PROTOCOLS),
-            ..TcHeader::default()
-        };
-        let options = [
-            TcFilterBpfOption::ProgFd(self.classifier.program() as u32),
-            TcFilterBpfOption::ProgName("laxity".into()),
-        ];
-        let attributes = vec![
-            TcAttribute::Kind("bpf".into()),
-            TcAttribute::Options(options.map(TcOption::Bpf).to_vec()),
-        ];
-        let request =
-            RouteNetlinkMessage::NewTrafficFilter(TcMessage::from_parts(header, attributes));
+        let request = self.classifier.filter(self.interface);
         self.route.request(request, NLM_F_CREATE | NLM_F_REPLACE)
     }
 
@@ -711,21 +684,20 @@ pub(super) fn remove_root(route: &mut Route, interface: u32) -> io::Result<()> {
 pub(super) fn is_ours(route: &mut Route, interface: u32) -> Result<bool, TreeError> {
     let mut is_ours = false;
     let mut foreign = None;
+    let question = std::iter::once(htb::get_root(interface));
+    // An interface without a qdisc gives no answer.
     route
-        .dump(htb::get_qdiscs(), |payload| {
+        .ask(question, |payload| {
             let Some(dumped) = htb::parse(payload) else {
                 return;
             };
-            if dumped.interface != interface || dumped.parent != TcHandle::ROOT {
-                return;
-            }
             is_ours = dumped.handle.major == MAJOR && dumped.kind == htb::KIND;
             // The kernel's default qdisc has the number 0.
             if !is_ours && dumped.handle.major != 0 {
                 foreign = Some((dumped.kind.to_string(), dumped.handle.major));
             }
         })
-        .map_err(system("list the qdiscs"))?;
+        .map_err(system("look at the root qdisc"))?;
     match foreign {
         Some((kind, handle)) => Err(TreeError::Foreign { kind, handle }),
         None => Ok(is_ours),

@@ -397,6 +397,11 @@ impl Scene {
 
     /// Floods a machine from beyond the link.
     pub fn flood_inwards(&self, machine: usize) -> Sending {
+        self.send_inwards(machine, flood())
+    }
+
+    /// Sends to a machine at `pace` from beyond the link.
+    pub fn send_inwards(&self, machine: usize, pace: Pace) -> Sending {
         let running = Arc::new(AtomicBool::new(true));
         let (outside, goes_on) = (self.outside(), running.clone());
         let (high, low) = (machine / 200, 10 + machine % 200);
@@ -405,7 +410,7 @@ impl Scene {
             let socket = socket_in(&outside, ("0.0.0.0", 0));
             socket.connect((to.as_str(), FIRST_PORT)).unwrap();
             // No socket listens there; errors about that are ignored.
-            flood()(&socket, &goes_on);
+            pace(&socket, &goes_on);
         });
         Sending {
             thread: Some(thread),
