@@ -118,7 +118,11 @@ def looked(all_us: float, active_us: float) -> list[dict[str, Any]]:
 def costs(percent: float, missed: int, busy: int = 0) -> list[dict[str, Any]]:
     found = {"interfaces": 1000, "busy": busy, "period_ms": 100, "cpu_percent": percent}
     found |= {"loop_ms": 0.1, "loop_ms_max": 1.0, "periods": 10, "load": 0.1}
-    return [found | {"periods_missed": missed}]
+    return [found | {"periods_missed": missed, "what": ""}]
+
+
+def costs_of_many(percent: float, busy: int) -> list[dict[str, Any]]:
+    return [costs(percent, 0, busy)[0] | {"interfaces": 10_000, "period_ms": 10}]
 
 
 GOOD, BAD = "reproduced", "differs"
@@ -150,6 +154,9 @@ GOOD, BAD = "reproduced", "differs"
         (on_linux.cost, costs(1.9, 0), [GOOD, GOOD]),
         (on_linux.cost, costs(2.1, 3), [BAD, BAD]),
         (on_linux.cost, costs(1.9, 3, busy=50), [GOOD]),
+        (on_linux.cost, costs_of_many(4.9, busy=50), [GOOD]),
+        (on_linux.cost, costs_of_many(5.1, busy=50), [BAD]),
+        (on_linux.cost, costs_of_many(90.0, busy=500), []),
     ],
 )
 def test_verdicts(

@@ -42,8 +42,10 @@ EXPERIMENTS = {
 
 WAKE_MS = 10
 SHORT_PERCENT = 1
-COST_PERCENT = {10: 20, 100: 2}
-"""Goals: of a core, by the period in ms, with 1,000 interfaces."""
+COST_PERCENT = {(1_000, 10): 20, (1_000, 100): 2, (10_000, 10): 5}
+"""Goals: of a core, by the number of interfaces and the period in ms."""
+BUSY_MAX = 50
+"""The goals are for at most so many busy interfaces."""
 
 SAME = 0.1
 """CPU times that differ by less count as the same."""
@@ -102,6 +104,8 @@ class Part(TypedDict, total=False):
     """None where they are not counted."""
     unheard: int
     violations: int
+    what: str
+    """What the busy interfaces do; empty if their machines send at random."""
     worst_percent: float
 
 
@@ -498,34 +502,46 @@ def look(parts: list[Part]) -> Experiment:
 def cost(parts: list[Part]) -> Experiment:
     """What the daemon costs."""
     rows = []
+    measurements = []
     for part in parts:
         period_ms = part["period_ms"]
         assert period_ms is not None  # noqa: S101, for the types: the daemon runs in these parts.
-        scene = f"{part['interfaces']:,} interfaces, {part['busy']} busy, every {period_ms} ms"
-        goal = COST_PERCENT[period_ms]
-        rows.append(
-            _goal(
-                f"{scene}: the daemon's CPU time, % of a core",
-                f"below {goal}",
-                part["cpu_percent"],
-                holds=part["cpu_percent"] < goal,
+        what = part["what"] or "busy"
+        scene = f"{part['interfaces']:,} interfaces, {part['busy']:,} {what}, every {period_ms} ms"
+        missed = part["periods_missed"]
+        if part["busy"] <= BUSY_MAX:
+            goal = COST_PERCENT[part["interfaces"], period_ms]
+            rows.append(
+                _goal(
+                    f"{scene}: the daemon's CPU time, % of a core",
+                    f"below {goal}",
+                    part["cpu_percent"],
+                    holds=part["cpu_percent"] < goal,
+                )
+            )
+        else:
+            measurements.append(
+                Measurement(
+                    f"{scene}: the daemon's CPU time, % of a core",
+                    part["cpu_percent"],
+                    f"{part['periods']:,} looks, {missed:,} missed",
+                )
+            )
+        if not part["busy"]:
+            rows.append(_goal(f"{scene}: looks missed", "0", missed, holds=missed == 0))
+        measurements.append(
+            Measurement(
+                f"{scene}: last and longest look, ms",
+                [part["loop_ms"], part["loop_ms_max"]],
+                f"{part['periods']:,} looks, {missed:,} missed; load average {part['load']}",
             )
         )
-        if not part["busy"]:
-            missed = part["periods_missed"]
-            rows.append(_goal(f"{scene}: looks missed", "0", missed, holds=missed == 0))
-    measurements = [
-        Measurement(
-            f"{part['busy']} busy, every {part['period_ms']} ms: last and longest look, ms",
-            [part["loop_ms"], part["loop_ms_max"]],
-            f"{part['periods']:,} looks, {part['periods_missed']} missed; load average"
-            f" {part['load']}",
-        )
-        for part in parts
-    ]
     method = (
         f"{METHOD} The daemon runs with the priority that its unit for systemd gives it. Busy"
-        " machines send, flood and pause at random, up to what the machine carries."
+        " machines send, flood and pause at random, up to what the machine carries. Where more"
+        f" than {BUSY_MAX} interfaces are busy, a thread writes frames into their other ends, and"
+        " the host passes these on to the link; no goal was set for them. The longest look is that"
+        " since the daemon's start."
     )
     title = "CPU time of the daemon"
     return Experiment("cost", title, method, rows, measurements, pd.DataFrame(parts))

@@ -8,7 +8,7 @@
 //! - `drops`: CPU time of a packet that is dropped, by where;
 //! - `look`: CPU time of a look at 1,000 classes, at all of them and at those that are active;
 //! - `start`: CPU time of the daemon until it answers, with more and more interfaces;
-//! - `cost`: CPU time of the daemon with 1,000 interfaces, at 10 ms and at 100 ms.
+//! - `cost`: CPU time of the daemon with 1,000 interfaces, at 10 ms and at 100 ms, and with 10,000.
 //!
 //! Prints one JSON object a line.
 
