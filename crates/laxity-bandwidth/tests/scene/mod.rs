@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
+use std::io::Read as _;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
@@ -322,7 +323,10 @@ impl Scene {
 
     pub fn snapshot(&self) -> Option<Snapshot> {
         let mut stream = std::os::unix::net::UnixStream::connect(self.socket()).ok()?;
-        serde_json::from_reader(&mut stream).ok()
+        // The parser would ask for single bytes, and be late for a large answer.
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).ok()?;
+        serde_json::from_slice(&answer).ok()
     }
 
     /// Waits until the daemon's snapshot satisfies `is_so`.
