@@ -118,6 +118,7 @@ class Emulated:
     def execute(self, plan: Plan, directory: Path, say: Say) -> None:
         """See Executor. In repeatable mode the same plan leaves the same bytes."""
         hypervisor = image.hypervisor(self.build, say)
+        image.programs(say)
         built = image.build(say=say)
         with tempfile.TemporaryDirectory(prefix="laxity.") as temporary:
             plan.write(Path(temporary), HOME)
