@@ -2,7 +2,7 @@
 //! inside is read and written through that QEMU as a disk of fixed size.
 //!
 //! The guest's writes pass the daemon above the format, so that its tables concern this host alone:
-//! the other host's image may have the same blocks elsewhere in its file, or be raw.
+//! the other host's image may have the same blocks elsewhere in its file.
 
 use std::ffi::OsString;
 use std::fs::File;
