@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use laxity_bandwidth::agreements::{self, Port};
@@ -291,6 +291,17 @@ fn new_agreements_are_taken_on_and_bad_ones_are_not() {
     assert!(scene.wait());
 }
 
+/// A pace that sends as many packets at once as it is told, each time.
+fn as_told(told: Receiver<u64>) -> Pace {
+    Box::new(move |socket, _| {
+        for count in told {
+            for _ in 0..count {
+                let _ = socket.send(&[0; PAYLOAD_BYTES]);
+            }
+        }
+    })
+}
+
 /// A read asks only about machines that have sent or still have a queue, names them all, and finds
 /// the same as a read of all. `LAXITY_SEED` decides who sends how much when.
 #[test]
@@ -307,16 +318,7 @@ fn a_look_at_those_who_have_sent_misses_nobody() {
     let text = HEAD.to_string() + &agreements.collect::<String>();
     let (tell, told): (Vec<_>, Vec<_>) = (0..MACHINES).map(|_| channel::<u64>()).unzip();
     let senders: Vec<_> = (told.into_iter().enumerate())
-        .map(|(at, told)| {
-            let pace: Pace = Box::new(move |socket, _| {
-                for count in told {
-                    for _ in 0..count {
-                        let _ = socket.send(&[0; PAYLOAD_BYTES]);
-                    }
-                }
-            });
-            scene.send(at, pace)
-        })
+        .map(|(at, told)| scene.send(at, as_told(told)))
         .collect();
     let look = || {
         scene::enter(&scene.host());
@@ -412,16 +414,7 @@ fn a_look_at_those_who_were_sent_something_misses_nobody() {
     };
     let (tell, told): (Vec<_>, Vec<_>) = (0..MACHINES).map(|_| channel::<u64>()).unzip();
     let senders: Vec<_> = (told.into_iter().enumerate())
-        .map(|(at, told)| {
-            let pace: Pace = Box::new(move |socket, _| {
-                for count in told {
-                    for _ in 0..count {
-                        let _ = socket.send(&[0; PAYLOAD_BYTES]);
-                    }
-                }
-            });
-            scene.send_inwards(at, pace)
-        })
+        .map(|(at, told)| scene.send_inwards(at, as_told(told)))
         .collect();
     let look = || {
         scene::enter(&scene.host());
@@ -1005,7 +998,7 @@ fn what_is_received_is_held_at_the_interface() {
     ];
     let file = scene.write("agreements.toml", &text.concat());
     scene.start(&file);
-    let flooded = scene.flood_inwards(0);
+    let flooded = scene.send_inwards(0, scene::flood());
     let snapshot = scene.wait_for("it to be held back", |snapshot| {
         snapshot.holders.iter().any(|each| {
             (&*each.name, &*each.direction) == ("vm0", "receive") && each.throttled_ns > 10_000_000

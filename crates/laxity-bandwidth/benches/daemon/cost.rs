@@ -5,8 +5,7 @@
 use std::ops::Range;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -193,12 +192,10 @@ fn lead_to_the_link(scene: &Scene, interfaces: Range<usize>) {
 
 /// Has each of these interfaces, which have no machines, get a frame for the link in every interval,
 /// by its other end.
-fn frames(scene: &Scene, interfaces: Range<usize>, bytes: usize, every: Duration) -> Frames {
+fn frames(scene: &Scene, interfaces: Range<usize>, bytes: usize, every: Duration) -> Sending {
     let host = scene.host();
-    let is_running = Arc::new(AtomicBool::new(true));
-    let goes_on = is_running.clone();
     let (ready, is_ready) = std::sync::mpsc::channel();
-    let thread = thread::spawn(move || {
+    let sending = Sending::begin(move |running| {
         enter(&host);
         let all = Links::open().unwrap().all().unwrap();
         let ends: Vec<u32> = interfaces
@@ -214,7 +211,7 @@ fn frames(scene: &Scene, interfaces: Range<usize>, bytes: usize, every: Duration
         // A local experimental protocol (IEEE 802), after two addresses.
         frame[12..14].copy_from_slice(&[0x88, 0xb5]);
         let mut due = Instant::now();
-        while goes_on.load(Ordering::Relaxed) {
+        while running.load(Ordering::Relaxed) {
             for end in &ends {
                 // SAFETY: all bytes of a `sockaddr_ll` may be zero.
                 let mut to: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -234,31 +231,13 @@ fn frames(scene: &Scene, interfaces: Range<usize>, bytes: usize, every: Duration
                 };
             }
             due = (due + every).max(Instant::now());
-            while Instant::now() < due && goes_on.load(Ordering::Relaxed) {
+            while Instant::now() < due && running.load(Ordering::Relaxed) {
                 thread::sleep((due - Instant::now()).min(Duration::from_millis(50)));
             }
         }
     });
     is_ready.recv().unwrap();
-    Frames {
-        thread: Some(thread),
-        is_running,
-    }
-}
-
-/// Frames are sent until this is dropped.
-struct Frames {
-    thread: Option<thread::JoinHandle<()>>,
-    is_running: Arc<AtomicBool>,
-}
-
-impl Drop for Frames {
-    fn drop(&mut self) {
-        self.is_running.store(false, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
+    sending
 }
 
 /// CPU time of reading the kernel's counters alone, of all classes and of active ones, in turn.

@@ -381,9 +381,8 @@ impl Scene {
 
     /// Makes a machine send at `pace` in a thread of its own until the result is dropped.
     pub fn send(&self, machine: usize, pace: Pace) -> Sending {
-        let running = Arc::new(AtomicBool::new(true));
-        let (own, goes_on) = (self.machine(machine), running.clone());
-        let thread = thread::spawn(move || {
+        let own = self.machine(machine);
+        Sending::begin(move |running| {
             let socket = socket_in(&own, ("0.0.0.0", 0));
             socket
                 .connect((OUTSIDE, FIRST_PORT + machine as u16))
@@ -391,35 +390,21 @@ impl Scene {
             socket
                 .set_write_timeout(Some(Duration::from_millis(50)))
                 .unwrap();
-            pace(&socket, &goes_on);
-        });
-        Sending {
-            thread: Some(thread),
-            running,
-        }
-    }
-
-    /// Floods a machine from beyond the link.
-    pub fn flood_inwards(&self, machine: usize) -> Sending {
-        self.send_inwards(machine, flood())
+            pace(&socket, running);
+        })
     }
 
     /// Sends to a machine at `pace` from beyond the link.
     pub fn send_inwards(&self, machine: usize, pace: Pace) -> Sending {
-        let running = Arc::new(AtomicBool::new(true));
-        let (outside, goes_on) = (self.outside(), running.clone());
+        let outside = self.outside();
         let (high, low) = (machine / 200, 10 + machine % 200);
         let to = format!("192.0.{}.{low}", 2 + high);
-        let thread = thread::spawn(move || {
+        Sending::begin(move |running| {
             let socket = socket_in(&outside, ("0.0.0.0", 0));
             socket.connect((to.as_str(), FIRST_PORT)).unwrap();
             // No socket listens there; errors about that are ignored.
-            pace(&socket, &goes_on);
-        });
-        Sending {
-            thread: Some(thread),
-            running,
-        }
+            pace(&socket, running);
+        })
     }
 
     /// Bytes that the machine's kernel has received.
@@ -547,6 +532,18 @@ pub fn constant(bit_s: u64) -> Pace {
 pub struct Sending {
     thread: Option<JoinHandle<()>>,
     running: Arc<AtomicBool>,
+}
+
+impl Sending {
+    /// Sends in a thread of its own, which is told to end when the result is dropped.
+    pub fn begin(send: impl FnOnce(&AtomicBool) + Send + 'static) -> Sending {
+        let running = Arc::new(AtomicBool::new(true));
+        let goes_on = running.clone();
+        Sending {
+            thread: Some(thread::spawn(move || send(&goes_on))),
+            running,
+        }
+    }
 }
 
 impl Drop for Sending {

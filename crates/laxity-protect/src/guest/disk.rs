@@ -7,6 +7,7 @@
 //! that begins to follow sends sums of its image, so that only the pieces that differ are copied,
 //! whatever happened to either image before.
 
+use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::ops::Range;
@@ -52,9 +53,10 @@ const HELP: &str =
     "make it with (umask 077; truncate -s 1G IMAGE), say, of the same size on both hosts";
 /// Longest wait for the end of a QEMU that had an image open for a daemon that was killed.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+const QCOW2: &str = "qcow2";
 /// Formats of images that are not raw, with what they begin with.
 const FORMATS: [(&str, &[u8]); 3] = [
-    ("qcow2", qcow2::MAGIC),
+    (QCOW2, qcow2::MAGIC),
     ("VMDK", b"KDMV"),
     ("VHDX", b"vhdxfile"),
 ];
@@ -156,40 +158,53 @@ struct State {
 ///
 /// If the image is of another format, or cannot be read.
 pub fn refuse_other_formats(path: &Path) -> io::Result<()> {
-    let told = |what: String| io::Error::other(format!("{}: {what}", path.display()));
     let mut begins = Vec::new();
     input::open(path)
         .and_then(|image| image.take(FORMAT_BYTES).read_to_end(&mut begins))
-        .map_err(|error| told(error.to_string()))?;
+        .map_err(|error| told(path, error))?;
     match FORMATS.iter().find(|(_, with)| begins.starts_with(with)) {
         None => Ok(()),
-        Some((format, _)) => Err(told(format!(
-            "it is an image of the format {format}, and a guest here has raw ones: make one of it \
-             with `qemu-img convert -O raw IMAGE RAW`, on both hosts"
-        ))),
+        Some((format, _)) => {
+            let also = match *format {
+                QCOW2 => {
+                    "; images of `volumes` may be what they are with volume-format = \"qcow2\""
+                }
+                _ => "",
+            };
+            let what = format!(
+                "it is an image of the format {format}, and a guest here has raw ones: make one of \
+                 it with `qemu-img convert -O raw IMAGE RAW`, on both hosts{also}"
+            );
+            Err(told(path, what))
+        }
     }
+}
+
+/// An error with the place of the image that it is about.
+fn told(path: &Path, what: impl Display) -> io::Error {
+    io::Error::other(format!("{}: {what}", path.display()))
 }
 
 /// Opens an image and locks it, if necessary after a wait. Returns the size of its file, too.
 fn lock(path: &Path, timeout: Duration) -> io::Result<(Flock<File>, u64)> {
-    let told = |what: String| io::Error::other(format!("{}: {what}", path.display()));
     let mut image = OpenOptions::new()
         .read(true)
         .write(true)
         .custom_flags(libc::O_NONBLOCK)
         .open(path)
-        .map_err(|error| told(error.to_string()))?;
+        .map_err(|error| told(path, error))?;
     let metadata = image.metadata()?;
     if !metadata.is_file() {
-        return Err(told(format!("it is not a regular file: {HELP}")));
+        return Err(told(path, format!("it is not a regular file: {HELP}")));
     }
     let mode = metadata.mode() & 0o7777;
     if mode & OTHERS != 0 {
-        return Err(told(format!(
-            "users other than its owner may use it (mode {mode:04o}), and it holds the \
-             guest's data: chmod 600 {}",
+        let what = format!(
+            "users other than its owner may use it (mode {mode:04o}), and it holds the guest's data: \
+             chmod 600 {}",
             path.display()
-        )));
+        );
+        return Err(told(path, what));
     }
     let deadline = Instant::now() + timeout;
     loop {
@@ -198,7 +213,8 @@ fn lock(path: &Path, timeout: Duration) -> io::Result<(Flock<File>, u64)> {
             Err((image, Errno::EWOULDBLOCK)) if Instant::now() < deadline => image,
             Err(_) => {
                 return Err(told(
-                    "another disk or process uses it: give each disk an image of its own".into(),
+                    path,
+                    "another disk or process uses it: give each disk an image of its own",
                 ));
             }
         };
@@ -210,22 +226,19 @@ fn refuse_parts_of_blocks(path: &Path, bytes: u64, help: &str) -> io::Result<()>
     if bytes > 0 && bytes.is_multiple_of(BLOCK_BYTES as u64) {
         return Ok(());
     }
-    Err(io::Error::other(format!(
-        "{}: its size, {bytes} bytes, is not a multiple of {BLOCK_BYTES}: {help}",
-        path.display()
-    )))
+    let what = format!("its size, {bytes} bytes, is not a multiple of {BLOCK_BYTES}: {help}");
+    Err(told(path, what))
 }
 
 /// Flushes a file, and drops what the system has cached of it. After a flush that failed the cache may
 /// have what the disk lost, marked as written: a sum of it would be that of the other host's block,
 /// and the block would not be copied. What is read from now on comes from the disk.
 fn read_anew(path: &Path, image: &File) -> io::Result<()> {
-    let told = |what: String| io::Error::other(format!("{}: {what}", path.display()));
     image
         .sync_data()
-        .map_err(|error| told(format!("it cannot be flushed: {error}")))?;
+        .map_err(|error| told(path, format!("it cannot be flushed: {error}")))?;
     posix_fadvise(image, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)
-        .map_err(|error| told(format!("its cached blocks cannot be dropped: {error}")))
+        .map_err(|error| told(path, format!("its cache cannot be dropped: {error}")))
 }
 
 impl Disk {
@@ -237,7 +250,6 @@ impl Disk {
     /// If it is no regular file of whole blocks, others than its owner may read or write it, another
     /// process has it, or there is no room.
     pub fn open(path: &Path) -> io::Result<Disk> {
-        let told = |what: String| io::Error::other(format!("{}: {what}", path.display()));
         let (image, bytes) = lock(path, Duration::ZERO)?;
         refuse_parts_of_blocks(path, bytes, HELP)?;
         fallocate(&*image, FallocateFlags::empty(), 0, bytes as i64).map_err(|error| {
@@ -246,9 +258,10 @@ impl Disk {
                 Errno::EOPNOTSUPP => "this file system cannot reserve space for",
                 _ => "no space could be reserved for",
             };
-            told(format!(
-                "{what} all of its {bytes} bytes, which the guest may write: {error}"
-            ))
+            told(
+                path,
+                format!("{what} all of its {bytes} bytes, which the guest may write: {error}"),
+            )
         })?;
         read_anew(path, &image)?;
         Ok(Disk::new(path, Image::Raw(image), bytes))

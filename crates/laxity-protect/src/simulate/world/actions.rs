@@ -117,10 +117,12 @@ impl World<'_> {
                 {
                     process.activations.0 += 1;
                     let incarnation = process.incarnation;
-                    let since_ns = process.activates_since_ns;
+                    let (since_ns, connected) =
+                        (process.activates_since_ns, process.node.status().connected);
                     self.at(now_ns, Happening::Abandoned(side, incarnation));
                     // The host that had the guest may have lost it meanwhile, which no news can tell in time.
-                    self.given_up_in_vain |= self.hosts[1 - side].lost_guest_ns >= Some(since_ns);
+                    let is_lost = self.hosts[1 - side].lost_guest_ns >= Some(since_ns);
+                    self.given_up_in_vain |= connected && is_lost;
                 }
             }
             Action::Output(output) => {
