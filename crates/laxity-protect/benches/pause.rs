@@ -1,6 +1,7 @@
 //! The pause of a real guest for a checkpoint, and the times of its steps: with the tracker and by
-//! comparison, for guests of two sizes that write to some pages all the time. `make protect-guest`
-//! builds the guest. Epochs follow each other on one guest, and their spread matters.
+//! comparison, for guests of two sizes that write to some pages all the time, and for a large one that
+//! writes to many. `make protect-guest` builds the guest. Epochs follow each other on one guest, and
+//! their spread matters.
 
 use std::fs;
 use std::io::Read as _;
@@ -17,8 +18,34 @@ use laxity_protect::guest::{
 
 const EPOCHS: u32 = 400;
 const INTERVAL: Duration = Duration::from_millis(25);
-/// Number of pages that the guest writes to every 10 ms.
-const DIRTY_PAGES: u32 = 64;
+
+/// Guests that differ in nothing but the kind of machine, the size and the way to find changes.
+struct Load {
+    vcpus: u32,
+    /// Number of pages that the guest writes to every 10 ms.
+    dirty_pages: u32,
+    kinds: &'static [Kind],
+    memories_mib: &'static [u64],
+    changes: &'static [Changes],
+}
+
+const LOADS: [Load; 2] = [
+    Load {
+        vcpus: 1,
+        dirty_pages: 64,
+        kinds: &[Kind::Pc, Kind::Microvm],
+        memories_mib: &[128, 512],
+        changes: &[Changes::Tracker, Changes::Comparison],
+    },
+    // A comparison of so much memory takes longer than an epoch.
+    Load {
+        vcpus: 4,
+        dirty_pages: 5000,
+        kinds: &[Kind::Pc],
+        memories_mib: &[1024],
+        changes: &[Changes::Tracker],
+    },
+];
 
 fn main() {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/protect");
@@ -28,34 +55,37 @@ fn main() {
     }
     look_alone();
     println!(
-        "{EPOCHS} epochs of {} ms; {DIRTY_PAGES} pages written every 10 ms; medians in ms, and of the pause the 99th \
-         percentile",
+        "{EPOCHS} epochs of {} ms; medians in ms, and of the pause the 99th percentile",
         INTERVAL.as_millis()
     );
-    println!(
-        "{:8} {:>6} {:11} {:>6} | {:>6} {:>6} | {:>7} {:>6} {:>6} {:>6} | {:>6} {:>7} {:>6}",
-        "machine",
-        "MiB",
-        "changes",
-        "before",
-        "pause",
-        "p99",
-        "devices",
-        "find",
-        "copy",
-        "resume",
-        "pages",
-        "KiB",
-        "encode"
-    );
-    let accelerators: &[Accelerator] = match std::env::var("LAXITY_ACCELERATOR").as_deref() {
-        Ok("kvm") => &[Accelerator::Kvm],
-        _ => &[Accelerator::Tcg],
+    let accelerator = match std::env::var("LAXITY_ACCELERATOR").as_deref() {
+        Ok("kvm") => Accelerator::Kvm,
+        _ => Accelerator::Tcg,
     };
-    for &accelerator in accelerators {
-        for kind in [Kind::Pc, Kind::Microvm] {
-            for mib in [128, 512] {
-                for changes in [Changes::Tracker, Changes::Comparison] {
+    for load in &LOADS {
+        println!(
+            "VCPUs: {}; pages written every 10 ms: {}",
+            load.vcpus, load.dirty_pages
+        );
+        println!(
+            "{:8} {:>6} {:11} {:>6} | {:>6} {:>6} | {:>7} {:>6} {:>6} {:>6} | {:>6} {:>7} {:>6}",
+            "machine",
+            "MiB",
+            "changes",
+            "before",
+            "pause",
+            "p99",
+            "devices",
+            "find",
+            "copy",
+            "resume",
+            "pages",
+            "KiB",
+            "encode"
+        );
+        for &kind in load.kinds {
+            for &mib in load.memories_mib {
+                for &changes in load.changes {
                     let guest = Specification {
                         name: "bench".into(),
                         number: 0,
@@ -63,11 +93,11 @@ fn main() {
                         kind,
                         accelerator,
                         cpu: None,
-                        vcpus: 1,
+                        vcpus: load.vcpus,
                         memory_bytes: mib << 20,
                         kernel: Some(built.join("kernel")),
                         initrd: Some(built.join("counter.cpio")),
-                        append: append(),
+                        append: append(load.dirty_pages),
                         disks: Vec::new(),
                         volumes: Vec::new(),
                         bus: Bus::VirtioBlk,
@@ -121,7 +151,7 @@ fn directory() -> PathBuf {
 
 /// Arguments of the guest's kernel. It can calibrate the emulated microvm's clock only on an idle
 /// host, and waits forever otherwise: it is told the host's value.
-fn append() -> String {
+fn append(dirty_pages: u32) -> String {
     let said = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let mhz = said.lines().find(|line| line.starts_with("cpu MHz"));
     let mhz: Option<f64> = mhz
@@ -130,7 +160,7 @@ fn append() -> String {
     let clock = mhz.map_or_else(String::new, |mhz| {
         format!(" tsc_early_khz={:.0}", 1e3 * mhz)
     });
-    format!("quiet console=ttyS0 no_timer_check dirty={DIRTY_PAGES}{clock}")
+    format!("quiet console=ttyS0 no_timer_check dirty={dirty_pages}{clock}")
 }
 
 /// Waits until the guest has booted, because a booting guest writes to other pages.

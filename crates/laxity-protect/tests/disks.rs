@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use laxity_protect::daemon::control::Request;
 use rand_core::{RngCore as _, SeedableRng as _};
+use scene::stock::Stock;
 use scene::{CHECK, Clients, Death, HOSTS, Scene, Seen, number};
 
 /// A guest with a disk. Its kernel is told not to check its timer, which is late on a busy machine.
@@ -21,11 +22,37 @@ use scene::{CHECK, Clients, Death, HOSTS, Scene, Seen, number};
 const GUEST: &str = "memory = \"96 MiB\"\naccelerator = \"tcg\"\nheartbeat = \"300 ms\"\ndetection = \"1 s\"\n\
                      volumes = [\"HOST.disk\"]\n\
                      append = \"quiet no_timer_check disk=/dev/vda\"";
-/// A guest with a database on its disk, which is behind `BUS` and has images of the format `FORMAT`,
-/// and a journal of SQLite's kind `JOURNAL`.
+/// A guest with a database of SQLite on its disk, as a [`Sqlite`] has it.
 const DATABASE: &str = "memory = \"96 MiB\"\naccelerator = \"tcg\"\nheartbeat = \"300 ms\"\ndetection = \"1 s\"\n\
                         volumes = [\"HOST.disk\"]\nvolume-bus = \"BUS\"\nvolume-format = \"FORMAT\"\n\
                         append = \"quiet no_timer_check disk=/dev/DISK journal=JOURNAL\"";
+
+/// A guest's disk with a database of SQLite.
+struct Sqlite {
+    /// Bus of the disk.
+    bus: &'static str,
+    /// Name of the disk in the guest.
+    disk: &'static str,
+    /// Kind of SQLite's journal.
+    journal: &'static str,
+    /// Format of the disk's images.
+    format: &'static str,
+}
+
+const OF_SQLITE: [Sqlite; 2] = [
+    Sqlite {
+        bus: "virtio-blk",
+        disk: "vda",
+        journal: "delete",
+        format: "raw",
+    },
+    Sqlite {
+        bus: "virtio-scsi",
+        disk: "sda",
+        journal: "wal",
+        format: QCOW2,
+    },
+];
 
 /// A guest whose root is on its disk, with a database of PostgreSQL.
 const SERVER: &str = "memory = \"128 MiB\"\naccelerator = \"tcg\"\nheartbeat = \"300 ms\"\ndetection = \"1 s\"\n\
@@ -72,7 +99,7 @@ fn nothing_seen_is_missing_from_the_disk() {
 #[test]
 fn nothing_committed_is_missing_from_a_database() {
     let Some(_turn) = scene::turn() else { return };
-    kill_hosts_of_a_database("virtio-blk", "vda", "delete", "raw");
+    kill_hosts(&mut with_sqlite(&OF_SQLITE[0]), rows_in_sqlite);
 }
 
 /// On a SCSI disk, whose images are of the format qcow2.
@@ -84,44 +111,173 @@ fn nothing_committed_is_missing_from_a_database_on_a_scsi_disk() {
         eprintln!("SKIPPED: there is no qemu-img (Debian's qemu-utils)");
         return;
     }
-    kill_hosts_of_a_database("virtio-scsi", "sda", "wal", QCOW2);
+    kill_hosts(&mut with_sqlite(&OF_SQLITE[1]), rows_in_sqlite);
 }
 
-fn kill_hosts_of_a_database(bus: &str, disk: &str, journal: &str, format: &str) {
+/// A scene whose guest has a database of SQLite.
+fn with_sqlite(kind: &Sqlite) -> Scene {
+    let Sqlite {
+        bus,
+        disk,
+        journal,
+        format,
+    } = kind;
     let vm = DATABASE
         .replace("BUS", bus)
         .replace("DISK", disk)
         .replace("JOURNAL", journal)
         .replace("FORMAT", format);
-    let mut scene = Scene::new(bus, &vm);
+    let scene = Scene::new(&format!("{bus}-{format}"), &vm);
     for host in [0, 1] {
-        let disk = scene.disk(host);
         scene.edit(host, "counter.cpio", "database.cpio");
-        run("mke2fs", &["-q", "-t", "ext4", "-b", "4096"], &disk);
-        if format == QCOW2 {
-            let raw = disk.with_extension("raw");
-            fs::rename(&disk, &raw).unwrap();
-            convert(&raw, &disk, QCOW2);
-            fs::set_permissions(&disk, fs::Permissions::from_mode(0o600)).unwrap();
-        }
+        make_disk(&scene.disk(host), format);
     }
-    kill_hosts(&mut scene, rows_in_sqlite);
+    scene
+}
+
+/// Makes an image with an empty file system in place of a disk.
+fn make_disk(disk: &Path, format: &str) {
+    let raw = disk.with_extension("raw");
+    let file = fs::File::create(&raw).unwrap();
+    file.set_len(scene::DISK_BYTES).unwrap();
+    run("mke2fs", &["-q", "-t", "ext4", "-b", "4096"], &raw);
+    match format {
+        QCOW2 => {
+            convert(&raw, disk, QCOW2);
+            fs::remove_file(&raw).unwrap();
+        }
+        _ => fs::rename(&raw, disk).unwrap(),
+    }
+    fs::set_permissions(disk, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 #[test]
 fn nothing_committed_is_missing_from_postgresql() {
     let Some(_turn) = scene::turn() else { return };
+    let Some(mut scene) = with_postgresql() else {
+        return;
+    };
+    kill_hosts(&mut scene, rows_in_postgresql);
+}
+
+/// A scene whose guest has a server of PostgreSQL, if that has been built.
+fn with_postgresql() -> Option<Scene> {
     let image = scene::built("postgresql.disk");
     if !image.exists() {
         eprintln!("SKIPPED: the guest with PostgreSQL is not built: make protect-guest");
-        return;
+        return None;
     }
-    let mut scene = Scene::new("postgresql", SERVER);
+    let scene = Scene::new("postgresql", SERVER);
     for host in [0, 1] {
         scene.edit(host, "counter.cpio", "postgresql.cpio");
         fs::copy(&image, scene.disk(host)).unwrap();
     }
-    kill_hosts(&mut scene, rows_in_postgresql);
+    Some(scene)
+}
+
+/// Transactions a second of a guest with a database: in a stock QEMU, which opens the same image
+/// itself, under a daemon without a standby, and protected with epochs of two lengths, by turns.
+/// `make results-protection` prints it.
+///
+/// The guest does one transaction after the other, and more clients wait than it answers in an
+/// epoch: what is compared is how much it does, and not how long an answer is held.
+#[test]
+#[ignore = "it measures, for minutes"]
+fn throughput() {
+    let Some(_turn) = scene::turn() else { return };
+    compare_throughput("SQLite, rollback journal, virtio-blk, raw", || {
+        Some(with_sqlite(&OF_SQLITE[0]))
+    });
+    compare_throughput("SQLite, write-ahead log, virtio-scsi, qcow2", || {
+        Some(with_sqlite(&OF_SQLITE[1]))
+    });
+    compare_throughput("PostgreSQL, virtio-blk, raw", with_postgresql);
+}
+
+/// The ways in which a guest runs whose throughput is measured.
+const WAYS: [Way; 4] = [
+    Way::Stock,
+    Way::Alone,
+    Way::Protected { interval_ms: 25 },
+    Way::Protected { interval_ms: 50 },
+];
+
+#[derive(Clone, Copy)]
+enum Way {
+    Stock,
+    Alone,
+    Protected { interval_ms: u32 },
+}
+
+impl Way {
+    fn name(self) -> String {
+        match self {
+            Way::Stock => "stock QEMU".into(),
+            Way::Alone => "without a standby".into(),
+            Way::Protected { interval_ms } => format!("epochs of {interval_ms} ms"),
+        }
+    }
+
+    /// Transactions a second in a scene that nothing has run in.
+    fn rate_hz(self, mut scene: Scene, seconds: u64) -> f64 {
+        const CLIENTS: u64 = 40;
+        let rate_hz = || scene::answers_hz(CLIENTS, Duration::from_secs(seconds));
+        let state = match self {
+            Way::Stock => {
+                let _qemu = Stock::start(&scene, 0);
+                return rate_hz();
+            }
+            Way::Alone => {
+                scene.start(0, None);
+                scene.wait_until(0, "there", |_| true);
+                scene.order(0, &start(true));
+                "alone"
+            }
+            Way::Protected { interval_ms } => {
+                let epochs = format!(
+                    "interval = {{ minimum = \"{interval_ms} ms\", maximum = \"{interval_ms} ms\", pauses = 99 }}\n"
+                );
+                for host in [0, 1] {
+                    scene.edit(host, "heartbeat", &format!("{epochs}heartbeat"));
+                    scene.start(host, None);
+                }
+                "protected"
+            }
+        };
+        scene.wait_for(0, state);
+        let rate_hz = rate_hz();
+        let vm = scene.state(0).expect("the daemon answers");
+        assert_eq!((&*vm.state, vm.term), (state, 1), "{}", scene.logs());
+        rate_hz
+    }
+}
+
+fn compare_throughput(what: &str, scene: impl Fn() -> Option<Scene>) {
+    let (rounds, seconds) = (number("LAXITY_ROUNDS", 3), number("LAXITY_ROUND_S", 10));
+    let mut rates_hz = WAYS.map(|_| Vec::new());
+    for _ in 0..rounds {
+        for (way, rates_hz) in WAYS.iter().zip(&mut rates_hz) {
+            let Some(scene) = scene() else { return };
+            rates_hz.push(way.rate_hz(scene, seconds));
+        }
+    }
+    eprintln!("{what}");
+    for (way, of_way_hz) in WAYS.iter().zip(&rates_hz) {
+        let pairs = of_way_hz.iter().zip(&rates_hz[0]);
+        let [least, percent, most] = spread(pairs.map(|(here, stock)| 1e2 * here / stock));
+        let [_, rate_hz, _] = spread(of_way_hz.iter().copied());
+        eprintln!(
+            "  {:18} {rate_hz:4.0} transactions a second, {percent:3.0} % ({least:.0} to {most:.0})",
+            way.name()
+        );
+    }
+}
+
+/// The least, the median and the largest of some numbers.
+fn spread(numbers: impl Iterator<Item = f64>) -> [f64; 3] {
+    let mut numbers: Vec<f64> = numbers.collect();
+    numbers.sort_by(f64::total_cmp);
+    [0, numbers.len() / 2, numbers.len() - 1].map(|at| numbers[at])
 }
 
 /// Kills hosts of a guest with a database, whose rows on a host's disk `rows_on` gives: what was seen
@@ -253,11 +409,7 @@ fn fail_both(scene: &mut Scene, seen: &Seen, highest_on: impl Fn(&Scene, usize) 
         let vm = scene.wait_until(host, "there", |_| true);
         assert_eq!(vm.state, "empty");
     }
-    let start = Request::Start {
-        vm: "counter".into(),
-        alone: false,
-    };
-    scene.order(holder, &start);
+    scene.order(holder, &start(false));
     let said = scene::ask_once(7);
     assert!(said.count > highest, "{said:?} after {highest}");
     assert_eq!(said.wrong, 0);
@@ -266,6 +418,12 @@ fn fail_both(scene: &mut Scene, seen: &Seen, highest_on: impl Fn(&Scene, usize) 
     let vm = scene.wait_until(holder, "there", |_| true);
     assert_eq!(vm.disk_left_bytes, 0);
     vm.disk_bytes
+}
+
+/// The order to start the guest, without the other host or not.
+fn start(alone: bool) -> Request {
+    let vm = "counter".into();
+    Request::Start { vm, alone }
 }
 
 /// The highest count in a disk's blocks.

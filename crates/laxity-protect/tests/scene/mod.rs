@@ -3,6 +3,8 @@
 //! Everything is removed with the scene.
 #![allow(dead_code, reason = "each user needs another part")]
 
+pub mod stock;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File, Permissions};
 use std::io::{Read as _, Write as _};
@@ -19,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use laxity_protect::daemon::control::{Answer, Request, ask};
 use laxity_protect::report::VmState;
+use laxity_protect::site::{Vm, load};
 use laxity_protect::transport::authority;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl::set_pdeathsig;
@@ -181,6 +184,15 @@ impl Scene {
         scene.start(1, None);
         scene.wait_for(0, "protected");
         scene
+    }
+
+    /// The virtual machine as a host's site file has it.
+    pub fn vm(&self, host: usize) -> Vm {
+        let name = format!("{}.toml", HOSTS[host]);
+        let text = fs::read(self.directory.join(&name)).unwrap();
+        let site = load(&text, &name, &self.directory, Path::new("/"), &|_| true);
+        let site = site.unwrap_or_else(|error| panic!("{error}"));
+        site.vms.into_iter().next().expect("it has one")
     }
 
     /// Gives one host a different site file.
@@ -883,6 +895,55 @@ fn ask_by_tcp(seen: &Seen, stop: &AtomicBool) -> u64 {
         thread::sleep(PACE);
     }
     answers
+}
+
+/// Answers that so many clients together get within a second, each in a connection of its own, where
+/// it asks again when it is answered.
+pub fn answers_hz(clients: u64, time: Duration) -> f64 {
+    let (is_over, answers) = (AtomicBool::new(false), AtomicU64::new(0));
+    let ask = |stream: &mut TcpStream, request: u64| {
+        stream.write_all(&request.to_le_bytes()).unwrap();
+        let mut answer = [0; Said::BYTES];
+        stream.read_exact(&mut answer).unwrap();
+        let said = Said::of(&answer);
+        assert_eq!((said.request, said.wrong), (request, 0));
+    };
+    let deadline = Instant::now() + PATIENCE;
+    let connect = |client: u64| {
+        // Nobody has the address while the guest boots.
+        let mut stream = loop {
+            match TcpStream::connect(GUEST) {
+                Ok(stream) => break stream,
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+            thread::sleep(AGAIN);
+        };
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // One after the other: a guest refuses those that it has no time to accept.
+        ask(&mut stream, client << 32);
+        (client, stream)
+    };
+    let streams: Vec<(u64, TcpStream)> = (1..=clients).map(connect).collect();
+    thread::scope(|scope| {
+        for (client, mut stream) in streams {
+            let (is_over, answers) = (&is_over, &answers);
+            scope.spawn(move || {
+                for number in 1.. {
+                    ask(&mut stream, client << 32 | number);
+                    answers.fetch_add(1, Ordering::SeqCst);
+                    if is_over.load(Ordering::SeqCst) {
+                        return;
+                    }
+                }
+            });
+        }
+        let begun = Instant::now();
+        thread::sleep(time);
+        let answers = answers.load(Ordering::SeqCst);
+        is_over.store(true, Ordering::SeqCst);
+        answers as f64 / begun.elapsed().as_secs_f64()
+    })
 }
 
 /// Asks once in a connection of its own, which may take long, and through a failure.
