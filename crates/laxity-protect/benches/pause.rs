@@ -21,6 +21,7 @@ const INTERVAL: Duration = Duration::from_millis(25);
 
 /// Guests that differ in nothing but the kind of machine, the size and the way to find changes.
 struct Load {
+    name: &'static str,
     vcpus: u32,
     /// Number of pages that the guest writes to every 10 ms.
     dirty_pages: u32,
@@ -31,6 +32,7 @@ struct Load {
 
 const LOADS: [Load; 2] = [
     Load {
+        name: "small",
         vcpus: 1,
         dirty_pages: 64,
         kinds: &[Kind::Pc, Kind::Microvm],
@@ -39,6 +41,7 @@ const LOADS: [Load; 2] = [
     },
     // A comparison of so much memory takes longer than an epoch.
     Load {
+        name: "large",
         vcpus: 4,
         dirty_pages: 5000,
         kinds: &[Kind::Pc],
@@ -53,19 +56,24 @@ fn main() {
         eprintln!("SKIPPED: the guest is not built: make protect-guest");
         return;
     }
-    look_alone();
-    println!(
-        "{EPOCHS} epochs of {} ms; medians in ms, and of the pause the 99th percentile",
-        INTERVAL.as_millis()
-    );
+    // Cargo passes options of its own.
+    let named: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with('-'))
+        .collect();
+    let is_wanted = |load: &&Load| named.is_empty() || named.iter().any(|name| name == load.name);
     let accelerator = match std::env::var("LAXITY_ACCELERATOR").as_deref() {
         Ok("kvm") => Accelerator::Kvm,
         _ => Accelerator::Tcg,
     };
-    for load in &LOADS {
+    for load in LOADS.iter().filter(is_wanted) {
+        look_alone();
         println!(
-            "VCPUs: {}; pages written every 10 ms: {}",
-            load.vcpus, load.dirty_pages
+            "{EPOCHS} epochs of {} ms; VCPUs: {}; pages written every 10 ms: {}; medians in ms, and of the pause the \
+             99th percentile",
+            INTERVAL.as_millis(),
+            load.vcpus,
+            load.dirty_pages
         );
         println!(
             "{:8} {:>6} {:11} {:>6} | {:>6} {:>6} | {:>7} {:>6} {:>6} {:>6} | {:>6} {:>7} {:>6}",

@@ -7,6 +7,7 @@
 use std::fs::{self, File};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
+use std::mem::MaybeUninit;
 use std::num::NonZero;
 use std::ops::Range;
 use std::os::fd::AsRawFd as _;
@@ -17,14 +18,52 @@ use twox_hash::XxHash3_128;
 
 use super::memory::{Memory, PAGE_BYTES, Page};
 
-/// Number of pages below which starting a thread does not pay.
+/// Number of pages to look at below which starting a thread does not pay.
 const SHARE_PAGES_MIN: usize = 4096;
+/// The same for pages to copy, which lie apart and are in no cache.
+const COPIED_PAGES_MIN: usize = 512;
 
-/// Pages of one thread's share. One CPU cannot use the whole bandwidth of the memory, and the CPUs
-/// of a paused guest are idle.
-fn share_pages(pages: usize) -> usize {
+/// Pages of one thread's share, which are at least `least`. One CPU cannot use the whole bandwidth
+/// of the memory, and the CPUs of a paused guest are idle.
+fn share(pages: usize, least: usize) -> usize {
     let cpus = thread::available_parallelism().map_or(1, NonZero::get);
-    pages.div_ceil(cpus).max(SHARE_PAGES_MIN)
+    pages.div_ceil(cpus).max(least)
+}
+
+fn share_pages(pages: usize) -> usize {
+    share(pages, SHARE_PAGES_MIN)
+}
+
+/// Makes `contents` those of the pages that have changed.
+pub fn gather(now: &[Page], changed: &[u32], contents: &mut Vec<Page>) {
+    gather_in_shares(
+        share(changed.len(), COPIED_PAGES_MIN),
+        now,
+        changed,
+        contents,
+    );
+}
+
+fn gather_in_shares(share: usize, now: &[Page], changed: &[u32], contents: &mut Vec<Page>) {
+    contents.clear();
+    contents.reserve(changed.len());
+    let room = &mut contents.spare_capacity_mut()[..changed.len()];
+    let copy = |(changed, room): (&[u32], &mut [MaybeUninit<Page>])| {
+        for (&page, room) in changed.iter().zip(room) {
+            room.write(now[page as usize]);
+        }
+    };
+    let mut shares = changed.chunks(share).zip(room.chunks_mut(share));
+    let first = shares.next();
+    thread::scope(|scope| {
+        for share in shares {
+            scope.spawn(move || copy(share));
+        }
+        first.map(copy);
+    });
+    // SAFETY: there is room for so many, and each share has written all of its own; a thread that
+    // panics makes the scope panic.
+    unsafe { contents.set_len(changed.len()) };
 }
 
 /// Appends the pages whose contents differ between two memories of the same size, in order.
@@ -411,6 +450,22 @@ mod tests {
             "no pause is long because the last one is long ago"
         );
         assert_eq!(patrol.take(50, PATROL), 0..1, "another memory");
+    }
+
+    #[test]
+    fn what_is_gathered_in_shares_is_what_one_gathers() {
+        let now: Vec<Page> = (0..64).map(|page| [page; PAGE_BYTES]).collect();
+        let mut contents = vec![[255; PAGE_BYTES]; 3];
+        for seed in 0..200 {
+            let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
+            let changed: Vec<u32> = (0..64).filter(|_| random.next_u32() % 3 == 0).collect();
+            let share = 1 + random.next_u32() as usize % 70;
+            gather_in_shares(share, &now, &changed, &mut contents);
+            let expected: Vec<Page> = changed.iter().map(|&page| now[page as usize]).collect();
+            assert!(contents == expected, "seed {seed}, shares of {share}");
+        }
+        gather(&now, &[], &mut contents);
+        assert!(contents.is_empty());
     }
 
     #[test]

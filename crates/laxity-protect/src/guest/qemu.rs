@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::json;
 
-use super::changes::{Fingerprints, Tracker, check};
+use super::changes::{Fingerprints, Tracker, check, gather};
 use super::confinement::{Handed, User, sealed, with_access_of};
 use super::disk::Disk;
 use super::memory::{Memory, Page};
@@ -340,9 +340,7 @@ impl Qemu {
         let found_at = Instant::now();
         // SAFETY: QEMU has said that the guest stands still, and was not told otherwise since.
         let pages = unsafe { self.memory.pages() };
-        captured.contents.clear();
-        let contents = captured.changed.iter().map(|&page| pages[page as usize]);
-        captured.contents.extend(contents);
+        gather(pages, &captured.changed, &mut captured.contents);
         let copied = Instant::now();
         self.qmp.finish()?;
         let resumed = self.wait_for(|event| (event.name == "RESUME").then_some(event.at_ns))?;
