@@ -39,20 +39,18 @@ struct Sqlite {
     format: &'static str,
 }
 
-const OF_SQLITE: [Sqlite; 2] = [
-    Sqlite {
-        bus: "virtio-blk",
-        disk: "vda",
-        journal: "delete",
-        format: "raw",
-    },
-    Sqlite {
-        bus: "virtio-scsi",
-        disk: "sda",
-        journal: "wal",
-        format: QCOW2,
-    },
-];
+const ROLLED_BACK: Sqlite = Sqlite {
+    bus: "virtio-blk",
+    disk: "vda",
+    journal: "delete",
+    format: "raw",
+};
+const WRITTEN_AHEAD: Sqlite = Sqlite {
+    bus: "virtio-scsi",
+    disk: "sda",
+    journal: "wal",
+    format: QCOW2,
+};
 
 /// A guest whose root is on its disk, with a database of PostgreSQL.
 const SERVER: &str = "memory = \"128 MiB\"\naccelerator = \"tcg\"\nheartbeat = \"300 ms\"\ndetection = \"1 s\"\n\
@@ -99,7 +97,7 @@ fn nothing_seen_is_missing_from_the_disk() {
 #[test]
 fn nothing_committed_is_missing_from_a_database() {
     let Some(_turn) = scene::turn() else { return };
-    kill_hosts(&mut with_sqlite(&OF_SQLITE[0]), rows_in_sqlite);
+    kill_hosts(&mut with_sqlite(&ROLLED_BACK), rows_in_sqlite);
 }
 
 /// On a SCSI disk, whose images are of the format qcow2.
@@ -111,7 +109,7 @@ fn nothing_committed_is_missing_from_a_database_on_a_scsi_disk() {
         eprintln!("SKIPPED: there is no qemu-img (Debian's qemu-utils)");
         return;
     }
-    kill_hosts(&mut with_sqlite(&OF_SQLITE[1]), rows_in_sqlite);
+    kill_hosts(&mut with_sqlite(&WRITTEN_AHEAD), rows_in_sqlite);
 }
 
 /// A scene whose guest has a database of SQLite.
@@ -186,10 +184,10 @@ fn with_postgresql() -> Option<Scene> {
 fn throughput() {
     let Some(_turn) = scene::turn() else { return };
     compare_throughput("SQLite, rollback journal, virtio-blk, raw", || {
-        Some(with_sqlite(&OF_SQLITE[0]))
+        Some(with_sqlite(&ROLLED_BACK))
     });
     compare_throughput("SQLite, write-ahead log, virtio-scsi, qcow2", || {
-        Some(with_sqlite(&OF_SQLITE[1]))
+        Some(with_sqlite(&WRITTEN_AHEAD))
     });
     compare_throughput("PostgreSQL, virtio-blk, raw", with_postgresql);
 }
