@@ -127,26 +127,17 @@ fn with_sqlite(kind: &Sqlite) -> Scene {
         .replace("FORMAT", format);
     let scene = Scene::new(&format!("{bus}-{format}"), &vm);
     for host in [0, 1] {
+        let disk = scene.disk(host);
         scene.edit(host, "counter.cpio", "database.cpio");
-        make_disk(&scene.disk(host), format);
+        run("mke2fs", &["-q", "-t", "ext4", "-b", "4096"], &disk);
+        if *format == QCOW2 {
+            let raw = disk.with_extension("raw");
+            fs::rename(&disk, &raw).unwrap();
+            convert(&raw, &disk, QCOW2);
+            fs::set_permissions(&disk, fs::Permissions::from_mode(0o600)).unwrap();
+        }
     }
     scene
-}
-
-/// Makes an image with an empty file system in place of a disk.
-fn make_disk(disk: &Path, format: &str) {
-    let raw = disk.with_extension("raw");
-    let file = fs::File::create(&raw).unwrap();
-    file.set_len(scene::DISK_BYTES).unwrap();
-    run("mke2fs", &["-q", "-t", "ext4", "-b", "4096"], &raw);
-    match format {
-        QCOW2 => {
-            convert(&raw, disk, QCOW2);
-            fs::remove_file(&raw).unwrap();
-        }
-        _ => fs::rename(&raw, disk).unwrap(),
-    }
-    fs::set_permissions(disk, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 #[test]
@@ -204,7 +195,7 @@ const WAYS: [Way; 4] = [
 enum Way {
     Stock,
     Alone,
-    Protected { interval_ms: u32 },
+    Protected { interval_ms: u64 },
 }
 
 impl Way {
@@ -232,11 +223,9 @@ impl Way {
                 "alone"
             }
             Way::Protected { interval_ms } => {
-                let epochs = format!(
-                    "interval = {{ minimum = \"{interval_ms} ms\", maximum = \"{interval_ms} ms\", pauses = 99 }}\n"
-                );
+                let epochs = scene::epochs_of(interval_ms);
                 for host in [0, 1] {
-                    scene.edit(host, "heartbeat", &format!("{epochs}heartbeat"));
+                    scene.edit(host, "heartbeat", &format!("{epochs}\nheartbeat"));
                     scene.start(host, None);
                 }
                 "protected"

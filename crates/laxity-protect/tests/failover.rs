@@ -634,8 +634,8 @@ fn soak() {
     let memory = number("LAXITY_MEMORY_MIB", 128);
     let interval = number("LAXITY_INTERVAL_MS", 25);
     let vm = format!(
-        "memory = \"{memory} MiB\"\naccelerator = \"tcg\"\nappend = \"quiet no_timer_check dirty=64\"\n\
-         interval = {{ minimum = \"{interval} ms\", maximum = \"{interval} ms\", pauses = 99 }}"
+        "memory = \"{memory} MiB\"\naccelerator = \"tcg\"\nappend = \"quiet no_timer_check dirty=64\"\n{}",
+        scene::epochs_of(interval)
     );
     let scene = Scene::protected("soak", &vm);
     let clients = Clients::start();

@@ -7,7 +7,7 @@ pub mod stock;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File, Permissions};
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
@@ -44,6 +44,13 @@ pub const DISK_BYTES: u64 = 32 << 20;
 /// Requests that make the guest power off, and look at everything on its disk.
 pub const POWER_OFF: u64 = u64::MAX;
 pub const CHECK: u64 = u64::MAX - 1;
+
+/// The key of a virtual machine whose epochs all have one length.
+pub fn epochs_of(interval_ms: u64) -> String {
+    format!(
+        "interval = {{ minimum = \"{interval_ms} ms\", maximum = \"{interval_ms} ms\", pauses = 99 }}"
+    )
+}
 
 /// Place of a file that `make protect-guest` makes.
 pub fn built(name: &str) -> PathBuf {
@@ -882,12 +889,8 @@ fn ask_by_tcp(seen: &Seen, stop: &AtomicBool) -> u64 {
     while !stop.load(Ordering::SeqCst) {
         let (before, begun) = (seen.highest(), Instant::now());
         let request = FIRST_BY_TCP + answers;
-        let mut answer = [0; Said::BYTES];
-        let asked = stream
-            .write_all(&request.to_le_bytes())
-            .and_then(|()| stream.read_exact(&mut answer));
-        asked.unwrap_or_else(|error| panic!("the connection did not survive: {error}"));
-        let said = Said::of(&answer);
+        let said = ask_in(&mut stream, request)
+            .unwrap_or_else(|error| panic!("the connection did not survive: {error}"));
         assert_eq!(said.request, request);
         seen.note(said, begun, before);
         answers += 1;
@@ -902,10 +905,7 @@ fn ask_by_tcp(seen: &Seen, stop: &AtomicBool) -> u64 {
 pub fn answers_hz(clients: u64, time: Duration) -> f64 {
     let (is_over, answers) = (AtomicBool::new(false), AtomicU64::new(0));
     let ask = |stream: &mut TcpStream, request: u64| {
-        stream.write_all(&request.to_le_bytes()).unwrap();
-        let mut answer = [0; Said::BYTES];
-        stream.read_exact(&mut answer).unwrap();
-        let said = Said::of(&answer);
+        let said = ask_in(stream, request).unwrap();
         assert_eq!((said.request, said.wrong), (request, 0));
     };
     let deadline = Instant::now() + PATIENCE;
@@ -950,10 +950,15 @@ pub fn answers_hz(clients: u64, time: Duration) -> f64 {
 pub fn ask_at_length(request: u64) -> Said {
     let mut stream = TcpStream::connect(GUEST).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(&request.to_le_bytes()).unwrap();
+    ask_in(&mut stream, request).unwrap()
+}
+
+/// Asks once in a connection.
+fn ask_in(stream: &mut TcpStream, request: u64) -> io::Result<Said> {
     let mut answer = [0; Said::BYTES];
-    stream.read_exact(&mut answer).unwrap();
-    Said::of(&answer)
+    stream.write_all(&request.to_le_bytes())?;
+    stream.read_exact(&mut answer)?;
+    Ok(Said::of(&answer))
 }
 
 /// Asks once by UDP, repeating the request until there is an answer.

@@ -1,5 +1,5 @@
 //! A scene's guest in a QEMU as people start it, with neither a daemon nor protection: what the cost
-//! of protection is held against.
+//! of protection is held against. All but the guest's size and disk is as QEMU has it by default.
 
 use std::process::{Child, Command, Stdio};
 
