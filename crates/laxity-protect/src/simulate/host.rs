@@ -48,6 +48,8 @@ pub(super) struct Process {
     /// which all of them will be.
     pub committing: VecDeque<Vec<u8>>,
     pub commits_until_ns: i64,
+    /// Number of these whose flush fails, which was not noticed.
+    pub flushes_fail: u32,
     /// Time until which the guest's thread hangs, as something is to be written to a disk.
     pub hangs_until_ns: i64,
     /// Whether that was noticed.

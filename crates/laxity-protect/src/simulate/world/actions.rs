@@ -400,6 +400,7 @@ impl World<'_> {
         }
         let incarnation = process.incarnation;
         let fails = self.now_ns < host.disk_fails_until_ns;
+        process.flushes_fail += u32::from(fails);
         self.at(when_ns, Happening::Committed(side, incarnation));
         if fails {
             self.at(when_ns, Happening::FlushFailed(side, incarnation));

@@ -231,9 +231,10 @@ impl World<'_> {
 
     /// A disk could not be flushed: the guest is lost here if that is better than an error of its disk.
     pub(super) fn flush_failed(&mut self, side: Side) {
-        let Some(process) = self.process(side) else {
+        let Some(process) = self.process_mut(side) else {
             return;
         };
+        process.flushes_fail -= 1;
         let status = process.node.status();
         let is_standby = matches!(
             status.state,

@@ -211,6 +211,8 @@ impl World<'_> {
                 (true, false) if self.disarmed == Some(highest) => None,
                 // A last sign of life may be on its way.
                 (true, false) if process.hangs => None,
+                // An error of its disk is on its way.
+                (true, false) if process.flushes_fail > 0 => None,
                 (is_armed, false) => Some(is_armed),
             }
         });
@@ -273,6 +275,7 @@ impl World<'_> {
             store: None,
             staged: Parts::default(),
             committing: VecDeque::new(),
+            flushes_fail: 0,
             commits_until_ns: 0,
             hangs_until_ns: 0,
             hangs: false,
