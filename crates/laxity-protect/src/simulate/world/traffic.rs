@@ -119,19 +119,22 @@ impl World<'_> {
     /// The guest's thread has looked at the end of a checkpoint, if that still waits for it.
     pub(super) fn checked(&mut self, side: Side) {
         let now_ns = self.now_ns;
-        if let Some(process) = self.process(side)
-            && now_ns < process.hangs_until_ns
-        {
-            // Its disk hangs for longer than it did when the checkpoint ended.
-            let (until_ns, incarnation) = (process.hangs_until_ns, process.incarnation);
-            self.at(until_ns, Happening::Checked(side, incarnation));
-            return;
-        }
-        let ready = |process: &&mut Process| now_ns >= process.hangs_until_ns;
-        while let Some(process) = self.process_mut(side).filter(ready)
+        while let Some(process) = self.process_mut(side)
             && let Some(number) = process.connection
-            && let Some((sequence, frame)) = process.put_by.pop_front()
         {
+            let again = Happening::Checked(side, process.incarnation);
+            if process.frozen.is_some() {
+                // The process stalled over one of the frames, and goes on with the next.
+                return process.later.push_back(Later::Happening(again));
+            }
+            if now_ns < process.hangs_until_ns {
+                // Its disk hangs for longer than it did when the checkpoint ended.
+                let until_ns = process.hangs_until_ns;
+                return self.at(until_ns, again);
+            }
+            let Some((sequence, frame)) = process.put_by.pop_front() else {
+                return;
+            };
             let message = message::decode(&frame, sequence).expect("it was decoded before");
             self.take_in(side, number, message);
         }
