@@ -2086,6 +2086,14 @@ MUTATIONS += [
         directory=PROTECT,
     ),
     Mutation(
+        "protect-late-to-silence",
+        "standby.rs",
+        "                heard: true,\n",
+        "",
+        "a guest is not given up for a host that is silent, which may have lost it",
+        directory=PROTECT,
+    ),
+    Mutation(
         "protect-late-runs-twice",
         "standby.rs",
         "            self.give_back(common, actions);\n            return Next::Stay;\n",

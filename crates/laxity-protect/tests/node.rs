@@ -979,6 +979,14 @@ fn a_guest_is_not_given_up_for_old_news() {
     side.now_ns += 100;
     assert!(!side.handle(Event::Timer).contains(&Action::Abandon));
     assert_eq!(live(&mut side, 100), [LATE, Action::Abandon]);
+    // So does one that has heard nothing since it began, once it hears something.
+    let mut side = taking_over();
+    side.wait(985);
+    let actions = side.wait(16);
+    assert!(actions.contains(&LATE), "{actions:?}");
+    assert!(!actions.contains(&Action::Abandon), "{actions:?}");
+    let actions = side.hear(Message::Heartbeat);
+    assert!(actions.contains(&Action::Abandon), "{actions:?}");
 }
 
 #[test]

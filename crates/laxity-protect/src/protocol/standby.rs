@@ -48,6 +48,8 @@ enum Doing {
         late_ns: i64,
         /// Whether it does, which has been said.
         is_late: bool,
+        /// Whether the other host has been heard since this one began.
+        heard: bool,
     },
 }
 
@@ -99,6 +101,7 @@ impl Standby {
             Doing::Activating {
                 late_ns,
                 is_late: false,
+                ..
             } => Some(late_ns),
             Doing::Refused { .. } | Doing::Activating { .. } => None,
         }
@@ -136,7 +139,8 @@ impl Standby {
         hello: &Hello,
         actions: &mut Vec<Action>,
     ) -> Next {
-        if let Doing::Activating { .. } = self.doing {
+        if let Doing::Activating { heard, .. } = &mut self.doing {
+            *heard = true;
             self.give_back(common, actions);
             return Next::Stay;
         }
@@ -168,6 +172,11 @@ impl Standby {
         message: Message,
         actions: &mut Vec<Action>,
     ) -> Next {
+        if let Doing::Activating { heard, .. } = &mut self.doing
+            && !std::mem::replace(heard, true)
+        {
+            self.give_back(common, actions);
+        }
         if self.doing != Doing::Following {
             return Next::Stay;
         }
@@ -308,10 +317,12 @@ impl Standby {
             Doing::Activating {
                 late_ns,
                 is_late: false,
+                heard,
             } if now_ns >= late_ns => {
                 self.doing = Doing::Activating {
                     late_ns,
                     is_late: true,
+                    heard,
                 };
                 actions.push(Action::Say(Notice::ActivationLate));
                 self.give_back(common, actions);
@@ -323,10 +334,17 @@ impl Standby {
 
     /// Gives the guest up that is about to run here, if the other host has it: in a later term, or
     /// silently in an earlier one while this host takes too long. A guest that nobody else has is not
-    /// given up.
+    /// given up, nor is one whose other host is silent: it may have lost the guest.
     fn give_back(&self, common: &Common, actions: &mut Vec<Action>) {
         let Some(peer) = common.peer else { return };
-        let is_late = matches!(self.doing, Doing::Activating { is_late: true, .. });
+        let is_late = matches!(
+            self.doing,
+            Doing::Activating {
+                is_late: true,
+                heard: true,
+                ..
+            }
+        );
         let is_due = is_late || peer.term > common.term;
         if peer.standing == Standing::Primary && is_due {
             actions.push(Action::Abandon);
@@ -480,6 +498,7 @@ impl Standby {
         self.doing = Doing::Activating {
             late_ns: common.event_ns.saturating_add(common.settings.stall_ns),
             is_late: false,
+            heard: false,
         };
         common.set_term(term, actions);
         actions.push(match self.held {
