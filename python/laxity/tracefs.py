@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
+from laxity.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,16 +110,24 @@ def _instance() -> Iterator[Path]:
             f"as root, mount it: mount -t tracefs nodev {TRACING}",
         )
     instance = TRACING / "instances" / f"laxity-{os.getpid()}"
+    is_made = False
+    try:
+        with uninterrupted():
+            _make(instance)
+            is_made = True
+        yield instance
+    finally:
+        if is_made:
+            instance.rmdir()
+
+
+def _make(instance: Path) -> None:
     try:
         instance.mkdir()
     except OSError as error:
         raise InputError(
             f"the kernel's trace buffers cannot be made: {error.strerror}", "run it as root"
         ) from None
-    try:
-        yield instance
-    finally:
-        instance.rmdir()
 
 
 def _set(instance: Path, name: str, value: str) -> None:

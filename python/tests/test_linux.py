@@ -202,12 +202,13 @@ def able() -> None:
 
 
 def traces_of(run: int) -> list[Path]:
-    name = f"laxity-{run}*"
+    """Not those of a run whose number begins with this one."""
+    directories = (network.NAMESPACES, Path(tempfile.gettempdir()), control_groups.ROOT)
     return [
-        *network.NAMESPACES.glob(name),
-        *Path(tempfile.gettempdir()).glob(name),
-        *control_groups.ROOT.glob(name),
-        *control_groups.ROOT.glob(f"*/{name}"),
+        path
+        for directory in (*directories, *control_groups.ROOT.glob("*/"))
+        for name in (f"laxity-{run}", f"laxity-{run}-*")
+        for path in directory.glob(name)
     ]
 
 

@@ -79,6 +79,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "statistics",
             "text",
             "trace_schema",
+            "uninterrupted",
         ),
     ),
     "laxity_reproduce": (

@@ -979,7 +979,7 @@ fn a_guest_is_not_given_up_for_old_news() {
     side.now_ns += 100;
     assert!(!side.handle(Event::Timer).contains(&Action::Abandon));
     assert_eq!(live(&mut side, 100), [LATE, Action::Abandon]);
-    // So does one that has heard nothing since it began, once it hears something.
+    // One that has heard nothing since it began gives it up once it hears something.
     let mut side = taking_over();
     side.wait(985);
     let actions = side.wait(16);

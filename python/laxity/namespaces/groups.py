@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
 from laxity.policies import default_of
+from laxity.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -214,8 +215,12 @@ def _remove(path: Path, s_max: float = REMOVAL_S_MAX) -> None:
 @contextmanager
 def groups(shares: Mapping[str, Share]) -> Iterator[Groups]:
     """The groups for as long as they are needed."""
-    made = Groups(shares)
+    made: Groups | None = None
     try:
+        with uninterrupted():
+            made = Groups(shares)
         yield made
     finally:
-        made.remove()
+        with uninterrupted():
+            if made is not None:
+                made.remove()

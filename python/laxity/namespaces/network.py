@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
 from laxity.namespaces.groups import PREFIX, is_left_behind
+from laxity.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 Interface = IPv4Interface | IPv6Interface
 
@@ -37,11 +38,11 @@ def taps(names: Sequence[str]) -> Iterator[Path]:
     namespace = f"{PREFIX}{os.getpid()}-taps"
     _remove_left_behind()
     try:
-        _bridge(namespace, [IPv4Interface(f"{CLIENT_ADDRESS}/24")], names)
+        with uninterrupted():
+            _bridge(namespace, [IPv4Interface(f"{CLIENT_ADDRESS}/24")], names)
         yield NAMESPACES / namespace
     finally:
-        if (NAMESPACES / namespace).exists():
-            _ip("netns", "delete", namespace)
+        _remove([namespace])
 
 
 @dataclass(frozen=True)
@@ -66,20 +67,19 @@ def switch(clients: Sequence[Interface], machines: Sequence[Machine]) -> Iterato
     switch = names[CLIENT]
     _remove_left_behind()
     try:
-        _bridge(switch, clients)
-        for number, machine in enumerate(machines):
-            name = names[machine.name]
-            _bridge(name, machine.addresses, machine.taps)
-            port = f"port{number}"
-            cable = ("link", "add", port, "netns", switch, "type", "veth")
-            _ip(*cable, "peer", "name", UPLINK, "netns", name)
-            _ip("-n", switch, "link", "set", port, "master", BRIDGE, "up")
-            _ip("-n", name, "link", "set", UPLINK, "master", BRIDGE, "up")
+        with uninterrupted():
+            _bridge(switch, clients)
+            for number, machine in enumerate(machines):
+                name = names[machine.name]
+                _bridge(name, machine.addresses, machine.taps)
+                port = f"port{number}"
+                cable = ("link", "add", port, "netns", switch, "type", "veth")
+                _ip(*cable, "peer", "name", UPLINK, "netns", name)
+                _ip("-n", switch, "link", "set", port, "master", BRIDGE, "up")
+                _ip("-n", name, "link", "set", UPLINK, "master", BRIDGE, "up")
         yield {name: NAMESPACES / namespace for name, namespace in names.items()}
     finally:
-        for name in names.values():
-            if (NAMESPACES / name).exists():
-                _ip("netns", "delete", name)
+        _remove(names.values())
 
 
 def _bridge(namespace: str, addresses: Sequence[Interface], taps: Sequence[str] = ()) -> None:
@@ -104,22 +104,28 @@ def network() -> Iterator[dict[str, str]]:
     names = {side: f"{PREFIX}{os.getpid()}-{side}" for side in ADDRESSES}
     _remove_left_behind()
     try:
-        for name in names.values():
-            _ip("netns", "add", name)
-        client, server = names[CLIENT], names[SERVER]
-        cable = ("link", "add", CABLE, "netns", client, "type", "veth")
-        _ip(*cable, "peer", "name", CABLE, "netns", server)
-        for side, name in names.items():
-            # Servers of one side talk to each other at its address, which is a loop.
-            _ip("-n", name, "link", "set", "lo", "up")
-            _ip("-n", name, "address", "add", f"{ADDRESSES[side]}/24", "dev", CABLE)
-            _ip("-n", name, "link", "set", CABLE, "up")
+        with uninterrupted():
+            for name in names.values():
+                _ip("netns", "add", name)
+            client, server = names[CLIENT], names[SERVER]
+            cable = ("link", "add", CABLE, "netns", client, "type", "veth")
+            _ip(*cable, "peer", "name", CABLE, "netns", server)
+            for side, name in names.items():
+                # Servers of one side talk to each other at its address, which is a loop.
+                _ip("-n", name, "link", "set", "lo", "up")
+                _ip("-n", name, "address", "add", f"{ADDRESSES[side]}/24", "dev", CABLE)
+                _ip("-n", name, "link", "set", CABLE, "up")
         yield names
     finally:
         # The cable goes with them.
-        for name in names.values():
-            if (NAMESPACES / name).exists():
-                _ip("netns", "delete", name)
+        _remove(names.values())
+
+
+@uninterrupted()
+def _remove(names: Iterable[str]) -> None:
+    for name in names:
+        if (NAMESPACES / name).exists():
+            _ip("netns", "delete", name)
 
 
 def _remove_left_behind() -> None:
@@ -134,7 +140,14 @@ def _remove_left_behind() -> None:
 
 
 def _ip(*arguments: str) -> None:
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["ip", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        # Ctrl-C is this process's to handle.
+        process_group=0,
+    )
     if done.returncode != 0:
         raise InputError(
             f"cannot make network namespaces: {done.stderr.strip()}",

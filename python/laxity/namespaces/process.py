@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from laxity.bound import bound
 from laxity.errors import InputError
 from laxity.namespaces.groups import PREFIX, is_left_behind
+from laxity.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -125,28 +126,31 @@ def process(
     # A namespace of processes ends with its first process, as surely as that ends with this one.
     inner = ["unshare", "--pid", "--fork", "--kill-child"] if own_processes else []
     entered = ["nsenter", f"--net={place.namespace}", *inner, *command]
-    with (
-        (place.files / f"{name}.out").open("w") as output,
-        (place.files / f"{name}.err").open("w") as errors,
-    ):
-        popen = subprocess.Popen(
-            # In a group it is only once it ends with this process.
-            bound(["sh", "-c", enter, "sh", *entered]),
-            env={**os.environ, "ENTRIES": " ".join(map(str, entries))},
-            cwd=place.files,
-            stdin=stdin,
-            stdout=output,
-            stderr=errors,
-            text=True,
-            # Ctrl-C is this process's to handle.
-            start_new_session=True,
-        )
+    popen: subprocess.Popen[str] | None = None
     try:
+        with (
+            (place.files / f"{name}.out").open("w") as output,
+            (place.files / f"{name}.err").open("w") as errors,
+            uninterrupted(),
+        ):
+            popen = subprocess.Popen(
+                # In a group it is only once it ends with this process.
+                bound(["sh", "-c", enter, "sh", *entered]),
+                env={**os.environ, "ENTRIES": " ".join(map(str, entries))},
+                cwd=place.files,
+                stdin=stdin,
+                stdout=output,
+                stderr=errors,
+                text=True,
+                # Ctrl-C is this process's to handle.
+                start_new_session=True,
+            )
         yield Process(name, popen, place)
     finally:
-        if not (own_processes and _kill_first_child(popen.pid)):
-            popen.kill()
-        popen.wait()
+        if popen is not None:
+            if not (own_processes and _kill_first_child(popen.pid)):
+                popen.kill()
+            popen.wait()
 
 
 def _kill_first_child(parent: int) -> bool:
