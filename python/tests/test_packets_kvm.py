@@ -38,7 +38,7 @@ pytestmark = [
 MODULES = ("tun", "tap", "macvlan", "macvtap", "vhost_iotlb", "vhost", "vhost_net")
 """In the order in which the host loads them."""
 OURS = (
-    *("__init__", "errors", "text", "tracefs"),
+    *("__init__", "errors", "text", "tracefs", "uninterrupted"),
     *(f"observe/{name}" for name in ("__init__", "here", "known", "threads")),
     *(f"substrates/{name}" for name in ("__init__", "kernel", "names")),
 )
