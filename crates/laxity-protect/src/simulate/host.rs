@@ -63,6 +63,8 @@ pub(super) struct Process {
     pub activations: (u64, i64),
     /// Time at which the last activation was begun.
     pub activates_since_ns: i64,
+    /// Whether a checkpoint is being taken that fails because of the disk, which was not noticed.
+    pub capture_meets_error: bool,
     /// Time since which no checkpoint could be taken, although the other host could go on.
     pub failing_since_ns: Option<i64>,
     /// The acknowledged checkpoint, unless the promise has been taken back.

@@ -338,6 +338,7 @@ impl World<'_> {
             || is_disk
             || now_ns < host.captures_fail_until_ns;
         guest.runs = false;
+        process.capture_meets_error = is_disk;
         if full {
             process.differences.forget();
         }

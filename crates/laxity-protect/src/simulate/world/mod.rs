@@ -207,6 +207,9 @@ impl World<'_> {
             let is_armed = is_armed && can_activate;
             let serves = has_guest || (activates && can_activate);
             match (is_armed, serves && is_newest) {
+                // An error of its disk is on its way, after which it leaves the guest to a standby
+                // that may be gone.
+                (_, true) if process.capture_meets_error && process.node.status().has_heir => None,
                 (_, true) => Some(true),
                 (true, false) if self.disarmed == Some(highest) => None,
                 // A last sign of life may be on its way.
@@ -283,6 +286,7 @@ impl World<'_> {
             ends: 0,
             activations: (0, 0),
             activates_since_ns: 0,
+            capture_meets_error: false,
             failing_since_ns: None,
             promised: None,
             captured: Parts::default(),

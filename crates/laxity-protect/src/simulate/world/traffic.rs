@@ -211,6 +211,7 @@ impl World<'_> {
         let Some(process) = self.process_mut(side) else {
             return;
         };
+        process.capture_meets_error = false;
         let term = process.node.status().term;
         // Ending a guest waits for the guest's current step.
         let is_it = |guest: &&mut Guest| guest.holder == holder && !guest.is_off;
