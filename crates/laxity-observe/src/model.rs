@@ -10,7 +10,7 @@ const LIGHT: f64 = 0.05;
 const CERTAIN: f64 = 5.0;
 /// How many times the least work of a busy period a wake costs at most, since that varies.
 const LEAST_WORK: f64 = 2.0;
-/// One busy period in so many may have less work than its jobs cost.
+/// One busy period in so many may have less work than its jobs cost, where a trace is not exact.
 pub const CONTRADICTION: usize = 50;
 
 /// The whole busy periods in which a task's jobs arrive, and how many do.
@@ -75,7 +75,8 @@ impl<'a> Model<'a> {
         let fit = self.sums.fit(&[used, &[wake]].concat());
         let free = self.work.of.len().saturating_sub(used.len() + 1).max(1) as f64;
         let error_ns = (self.squares(&fit.found) / free / fit.last_weight).sqrt();
-        let most_ns = LEAST_WORK * uncontradicted(&self.work.wakes, &self.work.of);
+        let least_ns = uncontradicted(&self.work.wakes, &self.work.of, CONTRADICTION);
+        let most_ns = LEAST_WORK * least_ns;
         if fit.found[wake] > CERTAIN * error_ns && fit.found[wake] <= most_ns {
             return fit.found;
         }
@@ -117,12 +118,12 @@ pub fn take(left: &mut [f64], column: &[(u32, u32)], cost: f64) {
     }
 }
 
-/// The most that a job can cost so that all but a few busy periods have the work for all of theirs.
-pub fn uncontradicted(column: &[(u32, u32)], left: &[f64]) -> f64 {
+/// The most that a job can cost so that all busy periods but one in `contradiction` have the work for all of theirs.
+pub fn uncontradicted(column: &[(u32, u32)], left: &[f64], contradiction: usize) -> f64 {
     let mut costs: Vec<f64> = (column.iter())
         .map(|&(row, times)| left[row as usize] / f64::from(times))
         .collect();
-    let place = costs.len() / CONTRADICTION;
+    let place = costs.len() / contradiction;
     if costs.is_empty() {
         return 0.0;
     }

@@ -5,8 +5,8 @@
 //! wake is an arrival of at least one task; and no task arrives while the VCPU sleeps.
 //!
 //! - Candidates are the evenly spaced times that obey the last rule, from the distances between wakes.
-//! - From the shortest period to the longest, a candidate is given the cost that no busy period of its contradicts: the
-//!   least work per job that is left there. What costs nothing then is no task.
+//! - From the shortest period to the longest, a candidate is given the cost that no busy period of its contradicts, or
+//!   only few do: the least work per job that is left there. What costs nothing then is no task.
 //! - The costs of those that are left are then fitted to the work of all busy periods, in least squares. What the
 //!   guest's kernel takes at each wake is fitted as well, where the busy periods tell it: where tasks arrive both alone
 //!   and together, or the kernel wakes for itself.
@@ -26,7 +26,7 @@
 use crate::busy::{Busy, usual_ns};
 use crate::candidates::{Candidate, candidates};
 use crate::join::join;
-use crate::model::{Column, Model, Work, column, take, uncontradicted};
+use crate::model::{CONTRADICTION, Column, Model, Work, column, take, uncontradicted};
 use crate::task::Task;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -120,18 +120,27 @@ pub fn recognize(busy: &[Busy], end_ns: i64, least_ns: Option<f64>) -> Option<Re
             if place == pools.len() {
                 pools.push(candidates(busy, end_ns, tolerance_ns, trifle));
             }
-            let of_trifles = (trifle, MORE * usual_ns);
-            let explanation = explain(busy, &work, pools[place].clone(), of_trifles);
-            if explanation.is_better_than(best.as_ref()) {
-                best = Some(explanation);
-            }
-            if (best.as_ref()).is_some_and(|best| best.found.is_whole()) {
-                return best.map(|best| best.found);
+            // In an exact trace no busy period contradicts a task, and a single one may tell two apart.
+            let is_exact = part == TRIFLES[0] && place == 0;
+            let exact = is_exact.then_some(usize::MAX);
+            for contradiction in exact.into_iter().chain([CONTRADICTION]) {
+                let limits = Limits {
+                    trifle,
+                    least: MORE * usual_ns,
+                    contradiction,
+                };
+                let explanation = explain(busy, &work, pools[place].clone(), limits);
+                if explanation.is_better_than(best.as_ref()) {
+                    best = Some(explanation);
+                }
+                if (best.as_ref()).is_some_and(|best| best.found.is_whole()) {
+                    return best.map(|best| best.found);
+                }
             }
         }
     }
     let mut best = best?;
-    while let Some(better) = without_one(busy, &work, &best, MORE * usual_ns) {
+    while let Some(better) = without_one(busy, &work, &best) {
         best = better;
     }
     Some(best.found)
@@ -139,12 +148,12 @@ pub fn recognize(busy: &[Busy], end_ns: i64, least_ns: Option<f64>) -> Option<Re
 
 /// A better explanation without the candidates of the period of one that an explanation uses: where a VCPU is mostly
 /// awake, it may be busy whenever a task would arrive that is not there.
-fn without_one(busy: &[Busy], work: &Work, best: &Explanation, least: f64) -> Option<Explanation> {
+fn without_one(busy: &[Busy], work: &Work, best: &Explanation) -> Option<Explanation> {
     best.used_ns.iter().find_map(|used_ns| {
         let is_other =
             |candidate: &&Candidate| (candidate.period_ns - used_ns).abs() > SAME_PERIOD * used_ns;
         let pool = best.pool.iter().filter(is_other).cloned().collect();
-        let explanation = explain(busy, work, pool, (best.trifle, least));
+        let explanation = explain(busy, work, pool, best.limits);
         explanation
             .is_better_than(Some(best))
             .then_some(explanation)
@@ -159,7 +168,18 @@ struct Explanation {
     /// The periods of the candidates that are tasks.
     used_ns: Vec<f64>,
     pool: Vec<Candidate>,
+    limits: Limits,
+}
+
+/// What an explanation takes for nothing.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// Busy periods with no more work, ns, are a kernel's own.
     trifle: f64,
+    /// What jobs of one task cost more than others is a task if it is more, ns.
+    least: f64,
+    /// One busy period in so many may have less work than its jobs cost.
+    contradiction: usize,
 }
 
 impl Explanation {
@@ -180,14 +200,13 @@ impl Explanation {
 /// A candidate with its column: the whole busy periods in which its jobs arrive, and how many.
 type Taken = (Candidate, Column);
 
-/// Tasks among candidates. Busy periods with no more work than `trifle` ns are a
-/// kernel's own; what jobs of one task cost more than others is a task if it is more than `least` ns.
-fn explain(
-    busy: &[Busy],
-    work: &Work,
-    mut pool: Vec<Candidate>,
-    (trifle, least): (f64, f64),
-) -> Explanation {
+/// Tasks among candidates.
+fn explain(busy: &[Busy], work: &Work, mut pool: Vec<Candidate>, limits: Limits) -> Explanation {
+    let Limits {
+        trifle,
+        least,
+        contradiction,
+    } = limits;
     let all_work: f64 = work.of.iter().sum();
     let is_wake: Vec<bool> = work.of.iter().map(|&work| work > trifle).collect();
     let wakes = is_wake.iter().filter(|&&is_wake| is_wake).count().max(1);
@@ -199,7 +218,7 @@ fn explain(
     let mut left = work.of.clone();
     for candidate in &pool {
         let column = column(busy, candidate);
-        let cost = uncontradicted(&column, &left);
+        let cost = uncontradicted(&column, &left, contradiction);
         if cost < trifle || taken.len() == TASKS_MAX {
             continue;
         }
@@ -266,7 +285,7 @@ fn explain(
             .map(|((candidate, _), _)| candidate.period_ns)
             .collect(),
         pool,
-        trifle,
+        limits,
     }
 }
 

@@ -525,3 +525,37 @@ fn a_vcpu_that_stays_awake_is_recognized_by_what_it_did_before() {
         .collect();
     assert_eq!(tasks, [(MS / 50, 3_000)]);
 }
+
+/// Jobs every 25, 50 and 100 ms, of which those at 25 and 50 ms come while the VCPU is busy, but for
+/// a single time.
+#[test]
+fn a_single_busy_period_tells_two_tasks_apart() {
+    const US: i64 = 1_000;
+    const COSTS_US: [(i64, i64); 3] = [(25_000, 2_922), (50_000, 1_744), (100_000, 31_545)];
+    let busy = |start_us: i64, end_us: i64, jobs: [i64; 3]| Busy {
+        start_ns: start_us * US,
+        end_ns: end_us * US,
+        work_ns: COSTS_US
+            .iter()
+            .zip(jobs)
+            .map(|(task, jobs)| task.1 * jobs * US)
+            .sum(),
+        runs: 1,
+        is_whole: start_us > 0,
+    };
+    let mut periods = Vec::new();
+    for start_us in (0..8_000_000).step_by(100_000) {
+        if start_us == 200_000 {
+            periods.push(busy(start_us, start_us + 49_000, [2, 1, 1]));
+            periods.push(busy(start_us + 50_000, start_us + 55_000, [1, 1, 0]));
+        } else {
+            periods.push(busy(start_us, start_us + 55_000, [3, 2, 1]));
+        }
+        periods.push(busy(start_us + 75_000, start_us + 78_000, [1, 0, 0]));
+    }
+    let found = recognize(&periods, 8_000_000 * US, None).unwrap();
+    let found: Vec<_> = (found.tasks.iter())
+        .map(|task| (task.period_ns / US, task.cost_ns / US))
+        .collect();
+    assert_eq!(found, COSTS_US);
+}
