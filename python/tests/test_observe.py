@@ -533,7 +533,12 @@ def test_late_packets_of_a_file_of_trace_cmd(
 ) -> None:
     file, seen = tmp_path / "trace.dat", tmp_path / "seen"
     file.write_bytes(layout([packets], NETWORK))
-    laxity("observe", file, "--packet-delay", "1.5 ms", "-o", seen)
+    told = laxity("observe", file, "--packet-delay", "1.5 ms", "-o", seen, "--json").stdout
+    # In time or late; the recording is 9 ms long.
+    assert json.loads(told)["packets"] == {"vm-41": 2, "vm-77": 1}
+    text = (seen / "host.toml").read_text()
+    assert "# It had 2 packets in the trace, 222.2 a second." in text
+    assert "# It had 1 packet in the trace, 111.1 a second." in text
     answer = json.loads(laxity("why", seen, "--json").stdout)
     assert answer["late_packets"] == 2
     assert (answer["lost_packets"], answer["late_jobs"]) == (0, 0)
@@ -595,6 +600,7 @@ def test_packets_that_a_recording_does_not_tell(
     assert cards["not_seen"] == [*NOT_SEEN, NO_SOCKETS, NO_WORKERS.format("vm-77")]
     # Without a limit there are none, and no programs beside the domains.
     assert observed()["not_seen"] == []
+    assert "a second" not in (seen / "host.toml").read_text()
     metadata = tracefile.metadata(seen / "trace.laxtrace")
     assert "calls" not in metadata
     assert [domain["name"] for domain in metadata["domains"]] == ["vm-41", "vm-77"]

@@ -54,6 +54,8 @@ LEFT_OUT = (
 
 GUESTS = ("tap", "macvtap")
 FRAME_BYTES = 222
+COPIED = "skb_copy_datagram_iovec"
+"""The event of a packet that a thread took."""
 DELAY_NS, MS = 1_000_000, 1_000_000
 
 DRIVER = """
@@ -222,7 +224,7 @@ def in_words(text: str, worker: int, vcpu: int) -> list[Packet]:
         is_put = event == "net_dev_queue" and values["dev"] == "card"
         if is_put or (event == "netif_receive_skb" and values["dev"] == "wire"):
             came[values["skbaddr"]] = time_us, by_load_us
-        if event == "skb_copy_datagram_iovec" and int(thread) == worker:
+        if event == COPIED and int(thread) == worker:
             assert int(values["len"]) == FRAME_BYTES
             came_us, by_then_us = came.pop(values["skbaddr"])
             taken.append((came_us, by_load_us - by_then_us))
@@ -247,6 +249,7 @@ def test_packets_of_vhost_are_late_by_what_had_the_cpu(laxity: Laxity, tmp_path:
 
     recording, seen = results / "trace.dat", tmp_path / "seen"
     laxity("observe", recording, "--packet-delay", f"{DELAY_NS} ns", "-o", seen)
+    text = (seen / "host.toml").read_text()
     answer = json.loads(laxity("why", seen, "--json").stdout)
     survey = json.loads(_core.recorded_threads(str(recording)))
     for each in answer["late"]:
@@ -267,8 +270,12 @@ def test_packets_of_vhost_are_late_by_what_had_the_cpu(laxity: Laxity, tmp_path:
         (vhost,) = (each for each in workers if names.get(each) == f"vhost-{process}")
         assert vhost in of_file[(vcpu,)]
         own_late = [each for each in every_late if each["what"].startswith(f"vm-{vcpu}/")]
-        words = in_words((results / "trace.txt").read_text(), vhost, vcpu)
+        told_by_kernel = (results / "trace.txt").read_text()
+        words = in_words(told_by_kernel, vhost, vcpu)
         _as_the_kernel_says(own_late, words, f"(vhost-{process})", survey["from_ns"])
+        lines = filter(None, map(LINE.fullmatch, told_by_kernel.splitlines()))
+        copied = sum(line.group(2, 5) == (str(vhost), COPIED) for line in lines)
+        assert f"# It had {copied:,} packets in the trace" in text
         own = [row for row in sent if row[2] % len(GUESTS) == GUESTS.index(name)]
         _as_the_clock_says(own_late, own, rows(results / "load"), survey)
 

@@ -63,6 +63,7 @@ mod tests;
 mod tracedat;
 
 pub use error::KvmError;
+pub use packets::Delivered;
 pub use recording::{Packets, Recording, Survey, Thread};
 pub use run::KvmRun;
 

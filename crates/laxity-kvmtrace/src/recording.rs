@@ -4,11 +4,11 @@ use crate::dump;
 use crate::error::KvmError;
 use crate::events::{Formats, Threads, read_pages};
 use crate::exits::leave_out_reentered;
-use crate::packets::{Network, Seen, Taker, Takers, late};
+use crate::packets::{Delivered, Network, Seen, Taker, Takers, delivered};
 use crate::pages::{self, Found};
 use crate::run::KvmRun;
 use crate::tracedat::{self, TraceDat};
-use laxity_replay::{Clock, Decision, Delivery, Event, Jobs, Replay, Summary, Vcpus, What, Who};
+use laxity_replay::{Clock, Decision, Event, Jobs, Replay, Summary, Vcpus, What, Who};
 use laxity_trace::{Metadata, Record};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -166,27 +166,30 @@ impl<'a> Recording<'a> {
 }
 
 impl Recording<'_> {
-    /// The packets that waited for longer than `delay_ns`, from when the kernel had them until a thread of their domain
-    /// took them, or, if a worker took them, until a VCPU of its domain ran. `records` are what
-    /// [`import_from`](Recording::import_from) made of the same `start_ns`, `metadata` and `threads`. `workers` are
-    /// other threads of these, each with the domain that it takes packets for. Programs beside the domains have no
-    /// packets of their own. There are none if the recording tells nothing of packets.
+    /// The packets that domains had: how many, and those that waited for longer than `delay_ns`, from when the kernel
+    /// had them until a thread of their domain took them, or, if a worker took them, until a VCPU of its domain ran.
+    /// `records` are what [`import_from`](Recording::import_from) made of the same `start_ns`, `metadata` and
+    /// `threads`. `workers` are other threads of these, each with the domain that it takes packets for. Programs beside
+    /// the domains have no packets of their own. There are none if the recording tells nothing of packets.
     ///
     /// # Errors
     ///
     /// The file is damaged, or a worker is none of the threads.
-    pub fn late_packets(
+    pub fn packets(
         &self,
         start_ns: i64,
         metadata: &Metadata,
         threads: &[Vec<i32>],
         workers: &[(i32, u16)],
         (records, delay_ns): (&[Record], i64),
-    ) -> Result<Vec<Delivery>, KvmError> {
-        let Some(network) = &self.network else {
-            return Ok(Vec::new());
-        };
+    ) -> Result<Delivered, KvmError> {
         let takers = takers(metadata, threads, workers)?;
+        let Some(network) = &self.network else {
+            return Ok(Delivered {
+                late: Vec::new(),
+                counts: vec![0; takers.vcpus.len()],
+            });
+        };
         let mut seen = Vec::new();
         for buffer in &self.file.buffers {
             let cpu = buffer.number()?;
@@ -210,7 +213,7 @@ impl Recording<'_> {
                 })?;
             }
         }
-        Ok(late(
+        Ok(delivered(
             seen,
             &takers,
             records,

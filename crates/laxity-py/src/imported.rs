@@ -65,7 +65,7 @@ pub fn import_xen(
 /// domains of `metadata` (JSON) are those of Xen, with their numbers by name as in `import_xen`, and behind them the
 /// programs of dom0, with the `threads` of each. The trace has the packets that waited for a domain for longer than
 /// `delay_ns`; `workers` are the threads that take packets for a domain, and the domain's place. Returns the number of
-/// switches that dom0's kernel did not trace.
+/// switches that dom0's kernel did not trace, and those of packets that domains had.
 #[pyfunction]
 #[expect(
     clippy::too_many_arguments,
@@ -82,7 +82,7 @@ pub fn import_xen_packets(
     threads: Vec<Vec<i32>>,
     workers: Vec<(i32, u16)>,
     delay_ns: i64,
-) -> PyResult<u64> {
+) -> PyResult<(u64, Vec<u64>)> {
     let metadata: Metadata = parsed("metadata", metadata)?;
     (metadata.sizes())
         .map_err(|reason| PyValueError::new_err(format!("the metadata: {reason}")))?;
@@ -128,9 +128,9 @@ pub fn import_xen_packets(
         let in_both = |error| wrong(&kernel, &error);
         let records = with_threads(&metadata, records, of_programs, guessed).map_err(in_both)?;
         let known = (&records[..], delay_ns);
-        let late =
-            (recording.late_packets(0, &metadata, &threads, &workers, known)).map_err(in_kernel)?;
-        let late = in_layers(&metadata, &records, late).map_err(in_both)?;
+        let packets =
+            (recording.packets(0, &metadata, &threads, &workers, known)).map_err(in_kernel)?;
+        let late = in_layers(&metadata, &records, packets.late).map_err(in_both)?;
         let vcpus = Vcpus::new(&metadata).map_err(in_both)?;
         let records =
             with_deliveries(&vcpus, metadata.duration_ns, records, &late).map_err(in_both)?;
@@ -141,7 +141,7 @@ pub fn import_xen_packets(
         .map_err(|error| at(&out, error))?;
         records.into_iter().for_each(|record| writer.record(record));
         writer.finish().map_err(|error| at(&out, error))?;
-        Ok(guessed)
+        Ok((guessed, packets.counts))
     })?
 }
 

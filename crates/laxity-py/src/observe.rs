@@ -161,7 +161,7 @@ pub fn recorded_threads(py: Python<'_>, file: &str) -> PyResult<String> {
 /// the start, when it was sent, arrived at the server, left it and was heard, and the CPU time of its own. With
 /// `delay_ns`, those are late, too, that the recording has and that waited for longer; `workers` are then threads that
 /// take packets for the VCPUs of a domain, and the domain's place. Returns the number of switches that the kernel did
-/// not trace.
+/// not trace, and with `delay_ns` those of packets that domains had.
 #[pyfunction]
 #[pyo3(signature = (
     file, out, metadata, threads, start_ns=None, packets=Vec::new(), delay_ns=None, workers=Vec::new()
@@ -180,31 +180,32 @@ pub fn import_recorded(
     packets: Vec<u8>,
     delay_ns: Option<i64>,
     workers: Vec<(i32, u16)>,
-) -> PyResult<u64> {
+) -> PyResult<(u64, Option<Vec<u64>>)> {
     let ways = ways(&packets)?;
     let metadata: Metadata = serde_json::from_str(metadata)
         .map_err(|error| PyValueError::new_err(format!("the metadata: {error}")))?;
     let (file, out) = (file.to_owned(), out.to_owned());
     interruptible(py, move || {
-        let (records, guessed) = recording(&file, |recording| {
+        let (records, guessed, counts) = recording(&file, |recording| {
             let start_ns = start_ns.unwrap_or(recording.survey().from_ns);
             let (records, _, guessed) = recording.import_from(start_ns, &metadata, &threads)?;
             let vcpus = Vcpus::new(&metadata)?;
             let end_ns = metadata.duration_ns;
-            let mut late = Vec::new();
+            let (mut late, mut counts) = (Vec::new(), None);
             if let Some(delay_ns) = delay_ns {
                 let known = (&records[..], delay_ns);
-                late = recording.late_packets(start_ns, &metadata, &threads, &workers, known)?;
+                let packets = recording.packets(start_ns, &metadata, &threads, &workers, known)?;
+                (late, counts) = (packets.late, Some(packets.counts));
             }
             let records = with_packets(&vcpus, end_ns, records, &ways)?;
             let records = with_deliveries(&vcpus, end_ns, records, &late)?;
-            Ok((records, guessed))
+            Ok((records, guessed, counts))
         })?;
         let at = |error| PyOSError::new_err(format!("{out}: {error}"));
         let mut writer = Writer::new(File::create(&out).map_err(at)?, &metadata).map_err(at)?;
         records.into_iter().for_each(|record| writer.record(record));
         writer.finish().map_err(at)?;
-        Ok(guessed)
+        Ok((guessed, counts))
     })?
 }
 

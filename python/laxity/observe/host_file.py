@@ -9,7 +9,7 @@ from laxity.policies import PARAMETERS
 from laxity.text import UNITS, cost, number, percent, time, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from laxity.observation_schema import Costs, Domain, Observation, Vcpu
     from laxity.observe.known import Configuration, Known
@@ -20,11 +20,18 @@ UNPINNED_CPUS = 1
 """On so many CPUs no affinity needs to be told."""
 
 
-def host_file(found: Observation, metadata: Metadata, known: Configuration, source: str) -> str:
+def host_file(
+    found: Observation,
+    metadata: Metadata,
+    known: Configuration,
+    source: str,
+    packets: Mapping[str, int],
+) -> str:
     """Returns the text of a host file.
 
     `found` is what its trace shows, `metadata` that of the trace, `source` what was observed, for
-    people. Each value has a comment that says where it comes from.
+    people, and `packets` how many packets each domain had, where that is known. Each value has a
+    comment that says where it comes from.
     """
     lines = [
         f"# What a host did, as laxity observe found it in {_told(source)}.",
@@ -39,6 +46,9 @@ def host_file(found: Observation, metadata: Metadata, known: Configuration, sour
     ]
     for domain in found["domains"]:
         lines += ["", *_domain(domain, metadata["cpus"], known)]
+        if count := packets.get(domain["name"]):
+            rate = count * 1e9 / found["duration_ns"]
+            lines.append(f"# It had {number(count, 'packet')} in the trace, {rate:,.1f} a second.")
     return "\n".join(lines) + "\n"
 
 

@@ -23,7 +23,7 @@ from laxity.text import number
 from laxity.tracefs import MAGIC, PACKETS, SOCKETS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from laxity.observation_schema import Observation, Survey
@@ -59,10 +59,13 @@ class Observed:
     """The host file that was made of it."""
     run: Run
     """What the host did, by the tasks that were found; its trace has their jobs."""
+    packets: Mapping[str, int] | None = None
+    """How many packets each domain had by its name; None if they were not recorded."""
 
     def to_json(self) -> dict[str, object]:
         """Returns the object that `laxity observe --json` prints."""
-        return {**self.found, "run": self.run.to_json()}
+        packets = {} if self.packets is None else {"packets": self.packets}
+        return {**self.found, **packets, "run": self.run.to_json()}
 
 
 def observe(source: Path, trace: Path) -> Observed:
@@ -97,17 +100,27 @@ def configuration(source: Path, metadata: Metadata) -> Configuration:
     return of_trace(metadata)
 
 
-def observe_trace(raw: Path, trace: Path, known: Configuration, source: str) -> Observed:
+def observe_trace(
+    raw: Path,
+    trace: Path,
+    known: Configuration,
+    source: str,
+    packets: Sequence[int] | None = None,
+) -> Observed:
     """Finds out what the host of a trace did whose configuration is known.
 
-    `source` is what messages and the host file call it. All else as in `observe`.
+    `source` is what messages and the host file call it, and `packets` how many packets each domain
+    of the trace had, if that is known. All else as in `observe`.
     """
     with core_errors():
         found: Observation = json.loads(_core.observe(str(raw), _told_of(known.kernel)))
     known = _with_accounting(known, raw, found)
-    text = host_file(found, tracefile.metadata(raw), known, source)
+    # Programs beside the domains stand behind them.
+    names = [domain["name"] for domain in found["domains"]]
+    counts = None if packets is None else dict(zip(names, packets, strict=False))
+    text = host_file(found, tracefile.metadata(raw), known, source, counts or {})
     host = Host.parse(text, directories.HOST)
-    return Observed(found, host, run_of(host.resolve(), raw, trace))
+    return Observed(found, host, run_of(host.resolve(), raw, trace), counts)
 
 
 def _told_of(kernel: Kernel) -> str:
@@ -272,7 +285,7 @@ def observe_recording(
     raw = trace.with_suffix(".raw")
     try:
         with core_errors():
-            guessed = _core.import_recorded(
+            guessed, packets = _core.import_recorded(
                 str(recording),
                 str(raw),
                 json.dumps(metadata),
@@ -283,7 +296,7 @@ def observe_recording(
         source = "this machine" if is_here else str(recording)
         if guessed:
             source += f"; the kernel did not trace {number(guessed, 'switch', 'switches')}"
-        return observe_trace(raw, trace, known, source)
+        return observe_trace(raw, trace, known, source, packets)
     finally:
         raw.unlink(missing_ok=True)
 

@@ -72,10 +72,12 @@ def observe(seen: Watched, trace: Path, packet_delay_ns: int | None = None) -> O
     }
     domids = {name_of(domain.name): domain.domid for domain in seen.domains}
     raw = trace.with_suffix(".raw")
-    source = seen.name
+    source, packets = seen.name, None
     try:
         if seen.kernel is not None and packet_delay_ns is not None:
-            guessed = _with_packets(seen, seen.kernel, packet_delay_ns, raw, metadata, domids)
+            guessed, packets = _with_packets(
+                seen, seen.kernel, packet_delay_ns, raw, metadata, domids
+            )
             if guessed:
                 source += f"; dom0's kernel did not trace {number(guessed, 'switch', 'switches')}"
         else:
@@ -90,7 +92,7 @@ def observe(seen: Watched, trace: Path, packet_delay_ns: int | None = None) -> O
                 )
             summary: Summary = json.loads(told)
             known = with_phases(known, domids, summary["deadlines_ns"])
-        return observe_trace(raw, trace, known, source)
+        return observe_trace(raw, trace, known, source, packets)
     finally:
         raw.unlink(missing_ok=True)
 
@@ -102,10 +104,11 @@ def _with_packets(
     raw: Path,
     metadata: Metadata,
     domids: Mapping[str, int],
-) -> int:
+) -> tuple[int, list[int]]:
     """Writes the trace with packets and dom0's programs; `metadata` is that without them.
 
-    Returns the number of switches that dom0's kernel did not trace.
+    Returns the number of switches that dom0's kernel did not trace, and of packets that each domain
+    had.
     """
     with core_errors():
         survey: Survey = json.loads(_core.recorded_threads(str(kernel)))

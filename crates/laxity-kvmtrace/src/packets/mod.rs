@@ -472,21 +472,30 @@ impl Taker {
     }
 }
 
-/// The packets that waited for longer than `delay_ns`, from when the kernel had them until their domains had. For a
-/// domain's own thread that is when it took the packet; what a worker takes waits on until any VCPU of the domain runs.
-/// `records` are those of the trace, which ends at `end_ns`.
-pub fn late(
+/// The packets that domains had.
+#[derive(Debug, PartialEq)]
+pub struct Delivered {
+    /// Those that waited for too long.
+    pub late: Vec<Delivery>,
+    /// The number of all of them, by domain.
+    pub counts: Vec<u64>,
+}
+
+/// The packets that domains had: how many, and those that waited for longer than `delay_ns`, from when the kernel had
+/// them until their domains had. For a domain's own thread that is when it took the packet; what a worker takes waits
+/// on until any VCPU of the domain runs. `records` are those of the trace, which ends at `end_ns`.
+pub fn delivered(
     mut seen: Vec<Seen>,
     takers: &Takers,
     records: &[Record],
     (delay_ns, end_ns): (i64, i64),
-) -> Vec<Delivery> {
+) -> Delivered {
     seen.sort_by_key(|seen| seen.time_ns);
     let runs = Runs::new(records, takers, end_ns);
     let mut pairing = Pairing::default();
     let mut streams = HashMap::<(u16, Source), (u64, u64)>::new();
     let mut streams_of = HashMap::<u16, u64>::new();
-    let mut late = Vec::new();
+    let (mut late, mut counts) = (Vec::new(), vec![0; takers.vcpus.len()]);
     for taken in seen.iter().filter_map(|seen| pairing.see(seen)) {
         let Some(&taker) = takers.of_threads.get(&taken.thread) else {
             continue;
@@ -498,6 +507,7 @@ pub fn late(
             continue;
         }
         let Taker { domain, vcpu } = taker;
+        counts[usize::from(domain)] += 1;
         let (stream, next) = streams.entry((domain, taken.source)).or_insert_with(|| {
             let of_domain = streams_of.entry(domain).or_default();
             *of_domain += 1;
@@ -529,7 +539,7 @@ pub fn late(
             late.push(delivery);
         }
     }
-    late
+    Delivered { late, counts }
 }
 
 /// When the VCPUs of domains ran, from and to, in order. Domains that no worker takes packets for are left out.

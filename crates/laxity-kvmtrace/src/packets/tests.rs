@@ -325,7 +325,9 @@ fn late_packets_wait_until_their_domain_has_them() {
             is_unfinished: false,
         },
     ];
-    assert_eq!(late(seen, &takers(), &runs, (10, 100)), expected);
+    let found = delivered(seen, &takers(), &runs, (10, 100));
+    assert_eq!(found.late, expected);
+    assert_eq!(found.counts, [5, 2, 0], "late or not, in the run");
 }
 
 /// Buffers of the small kernel.
