@@ -96,12 +96,11 @@ LEFT = """
 
 - **Tasks that never wake their VCPU.** Where each job of a task comes while another one's works,
   with a budget that stretches the work, tasks of longer periods and larger costs explain the same
-  busy periods as well (seeds 8627, 8659, 8679 and 8687 of those for development). With the seeds
-  8659 and 8679 the host file that is found lacks a task, and in the simulator it wakes, runs, stops
-  and blocks each VCPU at the same nanosecond as the host's own: no trace of who ran when tells the
-  two apart (`test_what_no_trace_tells_apart` in `python/tests/test_observe.py`). With the seed
-  9013, the simulator's own trace, in which no kernel takes anything, lacks the same task, and with
-  9017 one of those that are not found.
+  busy periods as well (seeds 8627 and 8687 of those for development, on Xen). In the simulator,
+  where no kernel takes anything, the task of 9013 under `deferrable` is not found either, one of
+  those of 9017 under `sedf`, and tasks of 8659 and 8679. The host file that is found then wakes,
+  runs, stops and blocks each VCPU at the same nanosecond as the host's own: no trace of who ran
+  when tells the two apart (`test_what_no_trace_tells_apart` in `python/tests/test_observe.py`).
 - **Small costs.** Ticks, decisions and interrupts are known by their means, and those by which jobs
   come while their VCPU works are in the costs. A cost of 0.1 ms may be off by some microseconds.
 - **Margins.** A job that is in time by microseconds on the host may be late in the model, and all
