@@ -74,14 +74,19 @@ fuzz_target!(|data: &[u8]| {
     };
     let workers: Vec<(i32, u16)> = threads[2].iter().map(|&thread| (thread, 0)).collect();
     let known = (&records[..], DELAY_NS);
-    let late = match recording.late_packets(survey.from_ns, &metadata, &threads, &workers, known) {
-        Ok(late) => late,
+    let packets = match recording.packets(survey.from_ns, &metadata, &threads, &workers, known) {
+        Ok(packets) => packets,
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
+    let late = packets.late;
     assert!(
         late.iter()
             .all(|each| each.end_ns - each.since_ns() > DELAY_NS && each.domain < 2)
     );
+    for (domain, count) in (0..).zip(packets.counts) {
+        let late = late.iter().filter(|each| each.domain == domain).count();
+        assert!(late as u64 <= count);
+    }
     let vcpus = Vcpus::new(&metadata).expect("the metadata is valid");
     let records =
         with_deliveries(&vcpus, metadata.duration_ns, records, &late).expect("they are of the run");
