@@ -2788,6 +2788,14 @@ MUTATIONS += [
         directory=OBSERVE,
     ),
     Mutation(
+        "observe-inexact",
+        "recognize.rs",
+        "let is_exact = part == TRIFLES[0] && place == 0;",
+        "let is_exact = false;",
+        "in an exact trace a single busy period tells two tasks apart",
+        directory=OBSERVE,
+    ),
+    Mutation(
         "observe-late-ticks-add-up",
         "kernel.rs",
         "i64::from(is_due) + ticks(",
