@@ -50,55 +50,6 @@ def tasks(host: Path) -> dict[str, list[tuple[int, int]]]:
     }
 
 
-ALIKE = """
-duration = "8 s"
-
-[host]
-cpus = 1
-policy = "sedf"
-
-[[domain]]
-name = "busy"
-budget = "3593 us"
-period = "10 ms"
-tasks = [{ name = "loop", cost = "14647 us", period = "50 ms" }]
-
-[[domain]]
-name = "guest"
-budget = "21686 us"
-period = "40 ms"
-tasks = [
-    { name = "often", cost = "6080 us", period = "40 ms" },
-    { name = "hidden", cost = "6409 us", period = "100 ms" },
-    { name = "seldom", cost = "45182 us", period = "200 ms" },
-]
-"""
-
-
-def test_what_no_trace_tells_apart(laxity: Laxity, tmp_path: Path) -> None:
-    """A task whose every second job comes with another one's, and whose others come while the VCPU
-    works in any case: without it the host does the same, to the nanosecond.
-    """
-    true, run, seen, model = (tmp_path / name for name in ("host.toml", "run", "seen", "model"))
-    true.write_text(ALIKE)
-    laxity("run", true, "-o", run)
-    laxity("observe", run, "-o", seen)
-    found = seen / "host.toml"
-    assert tasks(found)["busy"] == tasks(true)["busy"]
-    hidden = 2 * 6_409_000
-    assert tasks(found)["guest"] == [(40 * MS, 6_080_000), (200 * MS, 45_182_000 + hidden)]
-    laxity("run", found, "-o", model)
-    assert who_ran(model) == who_ran(run) != []
-
-
-def who_ran(run: Path) -> list[tuple[int, ...]]:
-    """Each time at which a VCPU woke, began to run, stopped or blocked."""
-    records = tracefile.records(tracefile.find(run))
-    kinds = [tracefile.number_of(kind) for kind in ("wake", "run", "stop", "block")]
-    own = records[np.isin(records["kind"], kinds)]
-    return list(zip(*(own[name].tolist() for name in ("time_ns", "kind", "domain")), strict=True))
-
-
 def test_an_example_is_found_again(laxity: Laxity, out: Path, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     said = laxity("observe", out, "-o", seen).stdout

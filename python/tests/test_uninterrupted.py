@@ -26,6 +26,14 @@ DIRECTORY = str(Path(network.__file__).parent)
 SHARE = Share(256, 0, (0,))
 
 
+@pytest.fixture(autouse=True)
+def handled() -> Iterator[None]:
+    """Whoever started the tests may have SIGINT ignored, as a shell does in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def test_a_signal_waits_for_the_end() -> None:
     done = []
 

@@ -100,7 +100,7 @@ LEFT = """
   where no kernel takes anything, the task of 9013 under `deferrable` is not found either, one of
   those of 9017 under `sedf`, and tasks of 8659 and 8679. The host file that is found then wakes,
   runs, stops and blocks each VCPU at the same nanosecond as the host's own: no trace of who ran
-  when tells the two apart (`test_what_no_trace_tells_apart` in `python/tests/test_observe.py`).
+  when tells the two apart (`python/tests/test_observe_page.py`).
 - **Small costs.** Ticks, decisions and interrupts are known by their means, and those by which jobs
   come while their VCPU works are in the costs. A cost of 0.1 ms may be off by some microseconds.
 - **Margins.** A job that is in time by microseconds on the host may be late in the model, and all

@@ -171,7 +171,7 @@ struct Explanation {
     limits: Limits,
 }
 
-/// What an explanation takes for nothing.
+/// How exact a trace is taken to be.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     /// Busy periods with no more work, ns, are a kernel's own.
