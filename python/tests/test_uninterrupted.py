@@ -1,8 +1,12 @@
-"""A signal at any point leaves nothing behind: real namespaces, groups and processes, as root."""
+"""A signal at any point leaves nothing behind: real namespaces, groups and processes, as root.
+
+And the bars of a terminal, whose cursor must be shown again.
+"""
 
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import sys
 import threading
@@ -11,18 +15,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from laxity.cli import console
 from laxity.errors import InputError
 from laxity.namespaces import groups as control_groups
 from laxity.namespaces import network, process
 from laxity.namespaces.groups import Share
 from laxity.namespaces.process import Place
 from laxity.uninterrupted import uninterrupted
+from rich import live
 from test_linux import traces_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-DIRECTORY = str(Path(network.__file__).parent)
+NAMESPACES = str(Path(network.__file__).parent)
+RICH = live.__file__
+"""What draws bars and takes them away again."""
+HIDDEN, SHOWN = b"\x1b[?25l", b"\x1b[?25h"
+"""What a terminal gets for its cursor."""
 SHARE = Share(256, 0, (0,))
 
 
@@ -91,16 +101,17 @@ Line = tuple[str, int]
 
 
 class Interrupter:
-    """Sends a signal before a line of the code that makes things, when that is first reached."""
+    """Sends a signal before a line of the code at a place, when that is first reached."""
 
-    def __init__(self, at: Line | None) -> None:
+    def __init__(self, place: str, at: Line | None = None) -> None:
         self.lines: list[Line] = []
         """Those that were reached, each once."""
+        self._place = place
         self._at = at
 
     def trace(self, frame: Any, event: str, _: object) -> Callable[..., Any] | None:
         path = frame.f_code.co_filename
-        if not path.startswith(DIRECTORY):
+        if not path.startswith(self._place):
             return None
         line = (path, frame.f_lineno)
         if event == "line" and line not in self.lines:
@@ -133,7 +144,7 @@ def all_of_a_run(interrupter: Interrupter) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")
 def test_nothing_is_left_wherever_the_signal_comes() -> None:
-    undisturbed = Interrupter(None)
+    undisturbed = Interrupter(NAMESPACES)
     try:
         all_of_a_run(undisturbed)
     except InputError as error:
@@ -141,5 +152,45 @@ def test_nothing_is_left_wherever_the_signal_comes() -> None:
     assert undisturbed.lines
     for line in undisturbed.lines:
         with pytest.raises(KeyboardInterrupt):
-            all_of_a_run(Interrupter(line))
+            all_of_a_run(Interrupter(NAMESPACES, line))
         assert traces_of(os.getpid()) == [], line
+
+
+@pytest.mark.parametrize("kind", ["bar", "status"])
+def test_a_terminal_has_its_cursor_again_wherever_the_signal_comes(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal, end = pty.openpty()
+    monkeypatch.setattr(console, "PROGRESS_AFTER_S", 0)
+    monkeypatch.setenv("TERM", "xterm")
+
+    def show(interrupter: Interrupter) -> None:
+        with open(end, "w", encoding="utf-8", closefd=False) as stream:
+            monkeypatch.setattr(sys, "stderr", stream)
+            try:
+                with interrupter.works():
+                    if kind == "bar":
+                        with console.progress_bar("running") as tell:
+                            assert tell is not None
+                            tell(1, 2)
+                    else:
+                        with console.status("running"):
+                            pass
+            finally:
+                stream.write("the end")
+                stream.flush()
+                written = b""
+                while b"the end" not in written:
+                    written += os.read(terminal, 65536)
+                assert written.count(HIDDEN) == written.count(SHOWN)
+
+    undisturbed = Interrupter(RICH)
+    try:
+        show(undisturbed)
+        assert undisturbed.lines
+        for line in undisturbed.lines:
+            with pytest.raises(KeyboardInterrupt):
+                show(Interrupter(RICH, line))
+    finally:
+        os.close(terminal)
+        os.close(end)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from laxity.progress import silent
+from laxity.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -71,13 +72,16 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
 
     def tell(done: int, total: int) -> None:
         if time.monotonic() - start > PROGRESS_AFTER_S:
-            bar.update(task, completed=done, total=total)
-            bar.start()
+            with uninterrupted():
+                bar.update(task, completed=done, total=total)
+                bar.start()
 
     try:
         yield tell
     finally:
-        bar.stop()
+        # Rich cannot stop what it has half started, and leaves the cursor hidden.
+        with uninterrupted():
+            bar.stop()
 
 
 @contextmanager
@@ -88,5 +92,12 @@ def status(what: str) -> Iterator[Callable[[str], None]]:
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(what) as shown:
+    shown = Console(stderr=True).status(what)
+    try:
+        with uninterrupted():
+            shown.start()
         yield shown.update
+    finally:
+        # As in `progress_bar`.
+        with uninterrupted():
+            shown.stop()
