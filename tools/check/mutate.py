@@ -2796,6 +2796,14 @@ MUTATIONS += [
         directory=OBSERVE,
     ),
     Mutation(
+        "observe-parts-untried",
+        "candidates.rs",
+        "for part in 2..=PARTS_MAX {",
+        "for part in PARTS_MAX..PARTS_MAX {",
+        "a task may wake its VCPU at multiples of its period only",
+        directory=OBSERVE,
+    ),
+    Mutation(
         "observe-late-ticks-add-up",
         "kernel.rs",
         "i64::from(is_due) + ticks(",

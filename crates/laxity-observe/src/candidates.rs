@@ -1,6 +1,7 @@
 //! Periods and offsets with which a task could be, as far as wakes tell.
 
 use crate::busy::Busy;
+use std::collections::BTreeMap;
 
 /// Wakes from which periods are taken: those after them only confirm.
 const WAKES: usize = 512;
@@ -12,6 +13,11 @@ const HITS_MIN: usize = 3;
 const RECENT: usize = 64;
 /// One arrival in so many may be where the VCPU slept.
 const ARRIVALS_PER_MISS: usize = 100;
+
+/// Into so many parts the periods of candidates are divided at most.
+const PARTS_MAX: u32 = 16;
+/// Periods are more than so many times as long as wakes are inexact.
+const LEAST_PERIOD: f64 = 4.0;
 
 /// Arrivals that are evenly spaced and never fall on a time at which the VCPU slept.
 #[derive(Debug, Clone)]
@@ -25,6 +31,14 @@ pub struct Candidate {
     pub jitter_ns: f64,
     /// How far before its arrival a hit wakes at most.
     pub early_ns: f64,
+}
+
+impl Candidate {
+    /// Whether it is the one of about this period that has an arrival at the wake of a busy period.
+    fn is_of(&self, period_ns: f64, anchor: u32, tolerance_ns: i64) -> bool {
+        (self.period_ns - period_ns).abs() * self.arrivals as f64 <= 2.0 * tolerance_ns as f64
+            && self.hits.binary_search(&anchor).is_ok()
+    }
 }
 
 /// All candidates, where wakes come up to `tolerance_ns` from arrivals, and busy periods with no more work than
@@ -43,14 +57,13 @@ pub fn candidates(busy: &[Busy], end_ns: i64, tolerance_ns: i64, trifle: f64) ->
     }
     differences.sort_unstable();
     let mut found: Vec<Candidate> = Vec::new();
-    let near_ns = 2.0 * tolerance_ns as f64;
     let mut at = 0;
     while at < differences.len() {
         let least_ns = differences[at].0;
         let count = differences[at..].partition_point(|&(ns, _)| ns <= least_ns + 2 * tolerance_ns);
         let group = &differences[at..at + count];
         at += count;
-        if count + 1 < HITS_MIN || least_ns <= 4 * tolerance_ns {
+        if count + 1 < HITS_MIN || least_ns as f64 <= LEAST_PERIOD * tolerance_ns as f64 {
             continue;
         }
         let period_ns = group[count / 2].0;
@@ -59,10 +72,8 @@ pub fn candidates(busy: &[Busy], end_ns: i64, tolerance_ns: i64, trifle: f64) ->
             if hit.contains(&(anchor as u32)) {
                 continue;
             }
-            let is_known = |known: &Candidate| {
-                (known.period_ns - period_ns as f64).abs() * (known.arrivals as f64) <= near_ns
-                    && known.hits.binary_search(&(anchor as u32)).is_ok()
-            };
+            let is_known =
+                |known: &Candidate| known.is_of(period_ns as f64, anchor as u32, tolerance_ns);
             if found.iter().rev().take(RECENT).any(is_known) {
                 continue;
             }
@@ -70,6 +81,43 @@ pub fn candidates(busy: &[Busy], end_ns: i64, tolerance_ns: i64, trifle: f64) ->
             {
                 hit.extend(candidate.hits.iter().copied());
                 found.push(candidate);
+            }
+        }
+    }
+    found
+}
+
+/// Candidates whose periods are whole parts of those of `whole`, which [`candidates`] found with the same tolerance. A
+/// task whose jobs mostly find the VCPU awake may have no two wakes with its period between them. It wakes the VCPU
+/// whenever all tasks are as they were at another of its wakes: the candidate of these has no other arrivals.
+pub fn parts(busy: &[Busy], end_ns: i64, whole: &[Candidate], tolerance_ns: i64) -> Vec<Candidate> {
+    let place = |period_ns: f64| period_ns as i64 / tolerance_ns;
+    // By their periods, since there may be thousands.
+    let mut known: BTreeMap<i64, Vec<Candidate>> = BTreeMap::new();
+    for candidate in whole {
+        let alike = known.entry(place(candidate.period_ns)).or_default();
+        alike.push(candidate.clone());
+    }
+    let mut found: Vec<Candidate> = Vec::new();
+    // What is awake at the start of the trace has no wake there.
+    let always_wakes = |candidate: &&Candidate| candidate.hits.len() + 1 >= candidate.arrivals;
+    for candidate in whole.iter().filter(always_wakes) {
+        let anchor = candidate.hits[0];
+        for part in 2..=PARTS_MAX {
+            let period_ns = candidate.period_ns / f64::from(part);
+            if period_ns <= LEAST_PERIOD * tolerance_ns as f64 {
+                break;
+            }
+            let near = place(period_ns) - 1..=place(period_ns) + 1;
+            let is_it = |known: &Candidate| known.is_of(period_ns, anchor, tolerance_ns);
+            if known.range(near).any(|(_, alike)| alike.iter().any(is_it)) {
+                continue;
+            }
+            let told = (period_ns.round() as i64, candidate.hits.len());
+            if let Some(part) = follow(busy, end_ns, anchor as usize, told, tolerance_ns) {
+                let alike = known.entry(place(part.period_ns)).or_default();
+                alike.push(part.clone());
+                found.push(part);
             }
         }
     }

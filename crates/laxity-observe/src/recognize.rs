@@ -15,8 +15,9 @@
 //! nearly nothing which the others do not is dropped.
 //!
 //! How much work is hardly any, and how exact wakes are, is tried: of [`TRIFLES`] and [`TOLERANCES_NS`] those are taken
-//! with which the fewest tasks explain the most ([`Recognized::price`]). Then the period of one of the tasks after the
-//! other is left out, as long as what remains has a better explanation.
+//! with which the fewest tasks explain the most ([`Recognized::price`]). Then parts of the candidates' periods may be
+//! periods as well, and the period of one of the tasks after the other is left out, as long as what remains has a
+//! better explanation.
 //!
 //! Two sets of tasks that make the same busy periods cannot be told apart. Jobs that always arrive at the same time are
 //! one task. Tasks of one period that are evenly spaced in it are one of a part of the period, and what some of them
@@ -24,7 +25,7 @@
 //! arrive in the same busy periods.
 
 use crate::busy::{Busy, usual_ns};
-use crate::candidates::{Candidate, candidates};
+use crate::candidates::{Candidate, candidates, parts};
 use crate::join::join;
 use crate::model::{CONTRADICTION, Column, Model, Work, column, take, uncontradicted};
 use crate::task::Task;
@@ -103,8 +104,22 @@ impl Recognized {
 /// busy period that has a job, where it is known what kernels take: nothing else of that is in busy periods then, and
 /// nothing of it is fitted.
 pub fn recognize(busy: &[Busy], end_ns: i64, least_ns: Option<f64>) -> Option<Recognized> {
-    let usual_ns = usual_ns(busy);
     let work = Work::new(busy, least_ns.is_some());
+    let mut best = told(busy, end_ns, &work, least_ns)?;
+    if let Some(better) = with_parts(busy, end_ns, &work, &best) {
+        best = better;
+    }
+    while !best.found.is_whole()
+        && let Some(better) = without_one(busy, &work, &best)
+    {
+        best = better;
+    }
+    Some(best.found)
+}
+
+/// The best explanation by candidates that distances between wakes tell; the first that explains all.
+fn told(busy: &[Busy], end_ns: i64, work: &Work, least_ns: Option<f64>) -> Option<Explanation> {
+    let usual_ns = usual_ns(busy);
     let mut best: Option<Explanation> = None;
     let mut known_wakes = usize::MAX;
     let mut pools: Vec<Vec<Candidate>> = Vec::new();
@@ -125,25 +140,32 @@ pub fn recognize(busy: &[Busy], end_ns: i64, least_ns: Option<f64>) -> Option<Re
             let exact = is_exact.then_some(usize::MAX);
             for contradiction in exact.into_iter().chain([CONTRADICTION]) {
                 let limits = Limits {
+                    tolerance_ns,
                     trifle,
                     least: MORE * usual_ns,
                     contradiction,
                 };
-                let explanation = explain(busy, &work, pools[place].clone(), limits);
+                let explanation = explain(busy, work, pools[place].clone(), limits);
                 if explanation.is_better_than(best.as_ref()) {
                     best = Some(explanation);
                 }
                 if (best.as_ref()).is_some_and(|best| best.found.is_whole()) {
-                    return best.map(|best| best.found);
+                    return best;
                 }
             }
         }
     }
-    let mut best = best?;
-    while let Some(better) = without_one(busy, &work, &best) {
-        best = better;
-    }
-    Some(best.found)
+    best
+}
+
+/// A better explanation if parts of the periods of its candidates may be periods, too.
+fn with_parts(busy: &[Busy], end_ns: i64, work: &Work, best: &Explanation) -> Option<Explanation> {
+    let mut pool = parts(busy, end_ns, &best.pool, best.limits.tolerance_ns);
+    pool.extend_from_slice(&best.pool);
+    let explanation = explain(busy, work, pool, best.limits);
+    explanation
+        .is_cheaper_than(Some(best))
+        .then_some(explanation)
 }
 
 /// A better explanation without the candidates of the period of one that an explanation uses: where a VCPU is mostly
@@ -174,6 +196,8 @@ struct Explanation {
 /// How exact a trace is taken to be.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
+    /// How far wakes may be from arrivals.
+    tolerance_ns: i64,
     /// Busy periods with no more work, ns, are a kernel's own.
     trifle: f64,
     /// What jobs of one task cost more than others is a task if it is more, ns.
@@ -183,17 +207,25 @@ struct Limits {
 }
 
 impl Explanation {
-    /// Whether it explains enough, and is cheaper than another, or as cheap with arrivals at more of the wakes.
-    fn is_better_than(&self, other: Option<&Explanation>) -> bool {
+    fn is_enough(&self) -> bool {
         let found = &self.found;
         self.hit >= HIT_MIN
             && found.explained >= EXPLAINED_MIN
             && found.rest <= REST_MAX
             && !found.tasks.is_empty()
-            && other.is_none_or(|other| {
-                let (price, of_other) = (found.price(), other.found.price());
-                price + COARSER < of_other || price <= of_other && self.hit > other.hit
-            })
+    }
+
+    /// Whether it explains enough, and is cheaper than another.
+    fn is_cheaper_than(&self, other: Option<&Explanation>) -> bool {
+        self.is_enough()
+            && other.is_none_or(|other| self.found.price() + COARSER < other.found.price())
+    }
+
+    /// Whether it explains enough, and is cheaper than another, or as cheap with arrivals at more of the wakes.
+    fn is_better_than(&self, other: Option<&Explanation>) -> bool {
+        let is_as_good =
+            |other: &Explanation| self.found.price() <= other.found.price() && self.hit > other.hit;
+        self.is_cheaper_than(other) || self.is_enough() && other.is_some_and(is_as_good)
     }
 }
 
@@ -206,6 +238,7 @@ fn explain(busy: &[Busy], work: &Work, mut pool: Vec<Candidate>, limits: Limits)
         trifle,
         least,
         contradiction,
+        ..
     } = limits;
     let all_work: f64 = work.of.iter().sum();
     let is_wake: Vec<bool> = work.of.iter().map(|&work| work > trifle).collect();

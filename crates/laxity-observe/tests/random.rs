@@ -141,6 +141,48 @@ impl Count {
     }
 }
 
+/// The first domain waits for its budget and its CPU, so that it is awake at most of the jobs of its task of 25 ms.
+const RARELY_WOKEN: &str = r#"
+duration = "8 s"
+host = { cpus = 1, policy = "rtds" }
+[[domain]]
+name = "rarely"
+budget = "2076 us"
+period = "25 ms"
+extratime = false
+tasks = [
+    { name = "often", cost = "527 us", period = "25 ms" },
+    { name = "seldom", cost = "1557 us", period = "40 ms" },
+]
+[[domain]]
+name = "before"
+budget = "4166 us"
+period = "10 ms"
+extratime = false
+workload = { kind = "cpu-bound" }
+"#;
+
+#[test]
+fn a_period_that_no_two_wakes_have_between_them_is_found() {
+    let host = host(RARELY_WOKEN);
+    let (_, metadata, records) = run(&host);
+    let found = observe(&metadata, &records, &Kernel::default());
+    let Load::Tasks(recognized) = &found.domains[0].vcpus[0].load else {
+        panic!("{found:?}");
+    };
+    let of = |task: &Task| (task.period_ns, task.offset_ns, task.cost_ns);
+    let tasks: Vec<_> = recognized.tasks.iter().map(of).collect();
+    assert_eq!(tasks, distinct(&host.domains[0].tasks, 0));
+    let busy = &seen(&metadata, &records)[0][0].busy;
+    let is_apart = |pair: (&Busy, &Busy)| pair.1.start_ns - pair.0.start_ns != 25_000_000;
+    assert!(
+        (busy
+            .iter()
+            .flat_map(|from| busy.iter().map(move |to| (from, to))))
+        .all(is_apart)
+    );
+}
+
 #[test]
 fn what_domains_do_is_recognized() {
     let mut count = Count::default();
