@@ -41,7 +41,7 @@ def test_another_host_does_the_same(laxity: Laxity, tmp_path: Path, policy: str,
 
 
 def test_as_many_other_tasks_do_the_same(laxity: Laxity, tmp_path: Path) -> None:
-    """On KVM one task of 9019 is found as another, which explains all that the VCPU does as well."""
+    """On KVM a task of 9019 is found as another one, which explains the VCPU as well."""
     own = page.text(9019, "deferrable")[0]
     other = own.replace("73503 us", f"{73503 + 2 * 4674} us")
     other = other.replace('"80000 us"', '"400000 us"\noffset = "160000 us"')

@@ -95,12 +95,12 @@ LEFT = """
 ## What is left
 
 - **Tasks that never wake their VCPU.** Where each job of a task comes while another one's works,
-  with a budget that stretches the work, tasks of longer periods and larger costs explain the same
-  busy periods as well (seeds 8627 and 8687 of those for development, on Xen). In the simulator,
-  where no kernel takes anything, the task of 9013 under `deferrable` is not found either, one of
-  those of 9017 under `sedf`, and tasks of 8659 and 8679. The host file that is found then wakes,
-  runs, stops and blocks each VCPU at the same nanosecond as the host's own: no trace of who ran
-  when tells the two apart (`python/tests/test_observe_page.py`).
+  with a budget that stretches the work, other tasks may explain the same busy periods as well. In
+  the simulator, where no kernel takes anything, the task of 9013 is not found either, one of those
+  of 9017 under `sedf`, and tasks of 8659 and 8679. The host file that is found then wakes, runs,
+  stops and blocks each VCPU at the same nanosecond as the host's own: no trace of who ran when
+  tells the two apart. The task of 9019 that KVM has in another form is found in the simulator,
+  where both forms do the same, too (`python/tests/test_observe_page.py`).
 - **Small costs.** Ticks, decisions and interrupts are known by their means, and those by which jobs
   come while their VCPU works are in the costs. A cost of 0.1 ms may be off by some microseconds.
 - **Margins.** A job that is in time by microseconds on the host may be late in the model, and all
