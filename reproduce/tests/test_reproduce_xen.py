@@ -19,10 +19,19 @@ from laxity.substrates.xen import collect, known
 from laxity.substrates.xen.collect import SUMMARY
 from laxity.substrates.xen.plan import Plan
 from laxity.substrates.xen.plan import Window as PlanWindow
+from laxity.why import Why, why
 from laxity_reproduce import papers as reproduce
 from laxity_reproduce.page import write_page
 from laxity_reproduce.rt_xen import setup as paper
-from laxity_reproduce.rt_xen.on_xen import boots, costs, experiments, isolation, model, setup
+from laxity_reproduce.rt_xen.on_xen import (
+    boots,
+    causes,
+    costs,
+    experiments,
+    isolation,
+    model,
+    setup,
+)
 from laxity_reproduce.rt_xen.on_xen.model import Calibration, Costs, Quantiles
 from laxity_reproduce.rt_xen.on_xen.window import Window
 from rich.console import Console
@@ -305,6 +314,26 @@ def test_miss_ratios_are_judged_against_the_simulators() -> None:
         assert same[what].verdict == "reproduced", same[what]
         assert other[what].verdict == "differs", other[what]
         assert other[what].why
+
+
+def test_causes_must_sum_to_the_lateness(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Machine(extra=["host.costs={ schedule = '500 us', context-switch = '500 us' }"])
+    what = "deferrable: late jobs"
+    whole = rows_of(on(slow, "why"))[what]
+    assert (whole.verdict, whole.why) == ("reproduced", "")
+    assert isinstance(whole.ours, float)
+    assert whole.ours > 0
+    assert whole.spread.startswith("furthest off: 0 ns")
+
+    def without_the_first(trace: Path) -> Why:
+        found = why(trace)
+        late = tuple(replace(job, causes=job.causes[1:]) for job in found.late)
+        return replace(found, late=late)
+
+    monkeypatch.setattr(causes, "why", without_the_first)
+    part = rows_of(on(slow, "why"))[what]
+    assert (part.ours, part.verdict) == (whole.ours, "differs")
+    assert part.why
 
 
 # Calibration

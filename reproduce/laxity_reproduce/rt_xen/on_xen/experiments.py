@@ -14,7 +14,7 @@ from laxity.substrates.xen import executors
 
 from laxity_reproduce import published
 from laxity_reproduce.reproduction import Reproduction
-from laxity_reproduce.rt_xen.on_xen import calibration, costs, fidelity, isolation, load
+from laxity_reproduce.rt_xen.on_xen import calibration, causes, costs, fidelity, isolation, load
 from laxity_reproduce.rt_xen.on_xen.boots import NoRunError, XenLab
 from laxity_reproduce.rt_xen.on_xen.model import Calibration
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from laxity_reproduce.rt_xen.on_xen.window import Window
 
 FIDELITY = "fidelity"
+WHY = "why"
 CALIBRATION = "calibration"
 
 CORE_EVENTS = 0x00029000
@@ -48,6 +49,7 @@ WINDOWS: dict[str, Callable[[bool], list[Window]]] = {
     "table-2": isolation.windows,
     "figure-6": load.windows,
     FIDELITY: _compared,
+    WHY: _compared,
     CALIBRATION: lambda quick: [*calibration.windows(quick), *_compared(quick)],
 }
 """What each experiment needs, if quick or not."""
@@ -59,7 +61,7 @@ JUDGES: dict[str, Callable[[XenLab], Experiment]] = {
     "figure-6": load.judge,
 }
 
-QUICK = ("table-1", "table-2", "figure-6", FIDELITY)
+QUICK = ("table-1", "table-2", "figure-6", FIDELITY, WHY)
 """What is run in a hurry, unless one experiment is asked for."""
 
 
@@ -119,6 +121,8 @@ def _judge(lab: XenLab, name: str, derived: Calibration | str) -> Experiment:
     compared = _compared(lab.quick)
     if name == FIDELITY:
         return fidelity.judge(lab, compared)
+    if name == WHY:
+        return causes.judge(lab, compared)
     return calibration.judge(lab, derived, compared)
 
 
