@@ -148,6 +148,10 @@ def _examples(base: Path) -> Iterator[Case]:
     for path in sorted((base / "examples").glob("*.toml")):
         if path.stem in {"fleet", "site"}:  # these are no hosts
             continue
+        if path.stem == "three-loops":  # some of its values are open
+            design = ("design", "host.toml", "--json", "--write", "designed.toml")
+            yield Case(f"examples/{path.stem}", (design,), {"host.toml": path.read_bytes()})
+            continue
         lasts: tuple[str, ...] = ("--duration", durations.get(path.stem, "2 s"))
         if path.stem == "protect":
             lasts = (*lasts, "--set", "protect.failure.at=1 s")
