@@ -18,6 +18,7 @@ import json
 import random
 import shutil
 import sys
+import textwrap
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -99,8 +100,8 @@ LEFT = """
   the simulator, where no kernel takes anything, the task of 9013 is not found either, one of those
   of 9017 under `sedf`, and tasks of 8659 and 8679. The host file that is found then wakes, runs,
   stops and blocks each VCPU at the same nanosecond as the host's own: no trace of who ran when
-  tells the two apart. The task of 9019 that KVM has in another form is found in the simulator,
-  where both forms do the same, too (`python/tests/test_observe_page.py`).
+  tells the two apart. The same holds for the host file that is found of 9019 on KVM.
+  `python/tests/test_observe_page.py` shows it for each.
 - **Small costs.** Ticks, decisions and interrupts are known by their means, and those by which jobs
   come while their VCPU works are in the costs. A cost of 0.1 ms may be off by some microseconds.
 - **Margins.** A job that is in time by microseconds on the host may be late in the model, and all
@@ -309,6 +310,19 @@ def row(one: Found) -> str:
     )
 
 
+def incomplete(found: Sequence[Found]) -> str:
+    """The hosts with a task that was not found, or with another cost."""
+    of_substrates = defaultdict(list)
+    for one in found:
+        if within(one.cost_percent, COST_PERCENT) < one.tasks:
+            of_substrates[one.substrate].append(f"{one.seed} under `{one.policy}`")
+    told = (f"{', '.join(hosts)} on {name}" for name, hosts in of_substrates.items())
+    line = (
+        f"Hosts with a task that is not found, or with another cost: {'; '.join(told) or 'none'}."
+    )
+    return f"\n{textwrap.fill(line, 100)}\n"
+
+
 def missing(found: Sequence[Found], asked: Sequence[Asked]) -> str:
     """The hosts of the page that were not run."""
     there = {(one.substrate, one.policy, one.seed) for one in found}
@@ -340,7 +354,16 @@ def page(found: Sequence[Found], asked: Sequence[Asked]) -> str:
         missing=missing(found, asked),
     )
     rows = [summary(*each) for each in by_substrate.items()]
-    return head + "\n".join(rows) + "\n" + LEFT + EACH + "\n".join(map(row, found)) + "\n"
+    return (
+        head
+        + "\n".join(rows)
+        + "\n"
+        + incomplete(found)
+        + LEFT
+        + EACH
+        + "\n".join(map(row, found))
+        + "\n"
+    )
 
 
 def kept(substrate: str, policy: str, seed: int) -> Path:
