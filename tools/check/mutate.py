@@ -2804,6 +2804,14 @@ MUTATIONS += [
         directory=OBSERVE,
     ),
     Mutation(
+        "observe-parts-of-enough",
+        "recognize.rs",
+        "best.or(cheapest)",
+        "best",
+        "where candidates explain too little, parts of their periods may explain enough",
+        directory=OBSERVE,
+    ),
+    Mutation(
         "observe-late-ticks-add-up",
         "kernel.rs",
         "i64::from(is_due) + ticks(",

@@ -109,18 +109,17 @@ pub fn recognize(busy: &[Busy], end_ns: i64, least_ns: Option<f64>) -> Option<Re
     if let Some(better) = with_parts(busy, end_ns, &work, &best) {
         best = better;
     }
-    while !best.found.is_whole()
-        && let Some(better) = without_one(busy, &work, &best)
-    {
+    while let Some(better) = without_one(busy, &work, &best) {
         best = better;
     }
-    Some(best.found)
+    best.is_enough().then_some(best.found)
 }
 
-/// The best explanation by candidates that distances between wakes tell; the first that explains all.
+/// The best explanation by candidates that distances between wakes tell; the first that explains all. If none explains
+/// enough, the cheapest.
 fn told(busy: &[Busy], end_ns: i64, work: &Work, least_ns: Option<f64>) -> Option<Explanation> {
     let usual_ns = usual_ns(busy);
-    let mut best: Option<Explanation> = None;
+    let (mut best, mut cheapest): (Option<Explanation>, Option<Explanation>) = (None, None);
     let mut known_wakes = usize::MAX;
     let mut pools: Vec<Vec<Candidate>> = Vec::new();
     for part in TRIFLES {
@@ -148,6 +147,8 @@ fn told(busy: &[Busy], end_ns: i64, work: &Work, least_ns: Option<f64>) -> Optio
                 let explanation = explain(busy, work, pools[place].clone(), limits);
                 if explanation.is_better_than(best.as_ref()) {
                     best = Some(explanation);
+                } else if best.is_none() && explanation.is_below(cheapest.as_ref()) {
+                    cheapest = Some(explanation);
                 }
                 if (best.as_ref()).is_some_and(|best| best.found.is_whole()) {
                     return best;
@@ -155,7 +156,7 @@ fn told(busy: &[Busy], end_ns: i64, work: &Work, least_ns: Option<f64>) -> Optio
             }
         }
     }
-    best
+    best.or(cheapest)
 }
 
 /// A better explanation if parts of the periods of its candidates may be periods, too.
@@ -163,9 +164,8 @@ fn with_parts(busy: &[Busy], end_ns: i64, work: &Work, best: &Explanation) -> Op
     let mut pool = parts(busy, end_ns, &best.pool, best.limits.tolerance_ns);
     pool.extend_from_slice(&best.pool);
     let explanation = explain(busy, work, pool, best.limits);
-    explanation
-        .is_cheaper_than(Some(best))
-        .then_some(explanation)
+    let is_cheaper = explanation.is_enough() && explanation.is_below(Some(best));
+    is_cheaper.then_some(explanation)
 }
 
 /// A better explanation without the candidates of the period of one that an explanation uses: where a VCPU is mostly
@@ -215,17 +215,15 @@ impl Explanation {
             && !found.tasks.is_empty()
     }
 
-    /// Whether it explains enough, and is cheaper than another.
-    fn is_cheaper_than(&self, other: Option<&Explanation>) -> bool {
-        self.is_enough()
-            && other.is_none_or(|other| self.found.price() + COARSER < other.found.price())
+    fn is_below(&self, other: Option<&Explanation>) -> bool {
+        other.is_none_or(|other| self.found.price() + COARSER < other.found.price())
     }
 
     /// Whether it explains enough, and is cheaper than another, or as cheap with arrivals at more of the wakes.
     fn is_better_than(&self, other: Option<&Explanation>) -> bool {
         let is_as_good =
             |other: &Explanation| self.found.price() <= other.found.price() && self.hit > other.hit;
-        self.is_cheaper_than(other) || self.is_enough() && other.is_some_and(is_as_good)
+        self.is_enough() && (self.is_below(other) || other.is_some_and(is_as_good))
     }
 }
 

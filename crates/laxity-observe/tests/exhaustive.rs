@@ -1,6 +1,5 @@
 //! Random hosts with few tasks on a grid of whole milliseconds, whose tasks are also found by trying all that there can
-//! be. What is recognized explains every busy period to the nanosecond, and mostly no fewer tasks do: a task whose jobs
-//! rarely wake the VCPU may be found as several of a multiple of its period.
+//! be. What is recognized explains every busy period to the nanosecond, and hardly ever do fewer tasks.
 
 use laxity_host::{Document, Host};
 use laxity_observe::{Kernel, Load, observe};
@@ -260,5 +259,5 @@ fn what_is_recognized_is_what_trying_everything_finds() {
         }
     }
     println!("{more} of {domains} domains with more tasks than are needed");
-    assert!(more * 10 <= domains);
+    assert!(more * 50 <= domains);
 }
