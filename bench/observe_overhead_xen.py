@@ -22,6 +22,10 @@ from laxity.lab.xen_machine import XenMachine
 GUEST = "laxity-guest"
 ROOT = "guest.cpio"
 COUNT_NS = 1_000_000_000
+INSTRUCTION_NS = 2
+"""On the emulated machine."""
+LIMIT = 0.02
+"""The part of a CPU that observing may take."""
 SCHEDULERS = {"deferrable": "sched=laxity laxity=deferrable", "credit2": "sched=credit2"}
 """Xen's arguments, by the policy: one of Laxity's, and Xen's own default."""
 SWITCH = 0x2800A
@@ -35,10 +39,9 @@ PROGRAM = """
 #include <x86intrin.h>
 #include "work.h"
 
-/* An instruction takes 2 ns. */
 static void work_us(int us)
 {
-    iterate((uint64_t)us * 1000 / 2 / ITERATION_INSTRUCTIONS);
+    iterate((uint64_t)us * 1000 / INSTRUCTION_NS / ITERATION_INSTRUCTIONS);
 }
 
 static int64_t now_ns(void)
@@ -90,7 +93,8 @@ def recorded(place: Path, xen_arguments: str) -> Path:
     source, program = place / "count.c", place / "count"
     source.write_text(PROGRAM)
     shared = image.XEN.parent / "guest"
-    flags = ("-O2", "-static", "-D_GNU_SOURCE", "-I", shared, f"-DCOUNT_NS={COUNT_NS}")
+    facts = (f"-DCOUNT_NS={COUNT_NS}", f"-DINSTRUCTION_NS={INSTRUCTION_NS}")
+    flags = ("-O2", "-static", "-D_GNU_SOURCE", "-I", shared, *facts)
     debian.run("gcc", *flags, "-o", program, source)
     plan = place / "plan"
     plan.mkdir()
@@ -131,19 +135,21 @@ class Counted:
         return cls(*map(int, path.read_text().split()))
 
 
-def switches(path: Path, counted: Counted) -> int:
-    """Context switches of the only CPU in that time, by a file of laxity-trace."""
+def records(path: Path, counted: Counted) -> tuple[int, int]:
+    """All records and the context switches of that time, by a file of laxity-trace of one CPU."""
     content = path.read_bytes()
     (size,) = struct.unpack_from("<Q", content, 56)
-    count, at = 0, 64
+    count, switches, at = 0, 0, 64
     while at < 64 + size:
         (head,) = struct.unpack_from("<I", content, at)
         has_time, words = head >> 31, head >> 28 & 7
-        if head & 0xFFFFFFF == SWITCH:
+        if has_time:
             (cycles,) = struct.unpack_from("<Q", content, at + 4)
-            count += counted.began <= cycles <= counted.ended
+            is_then = counted.began <= cycles <= counted.ended
+            count += is_then
+            switches += is_then and head & 0xFFFFFFF == SWITCH
         at += 4 + 8 * has_time + 4 * words
-    return count
+    return count, switches
 
 
 def main() -> None:
@@ -154,12 +160,15 @@ def main() -> None:
             before, during, after = (
                 Counted.load(results / name) for name in ("before", "during", "after")
             )
-            count = switches(results / "trace.bin", during)
+            count, switches = records(results / "trace.bin", during)
         share = 1 - 2 * during.loops / (before.loops + after.loops)
+        ns = share * COUNT_NS / switches
         print(
-            f"{policy}: {share:.2%} of the CPU at {count * 10**9 // COUNT_NS:,} context switches a"
-            f" second, {share * COUNT_NS / count:,.0f} ns each; what was done before and after"
-            f" is {abs(after.loops / before.loops - 1):.2%} apart"
+            f"{policy}: {share:.2%} of the CPU at {switches * 10**9 // COUNT_NS:,} context switches"
+            f" a second; each takes {ns:,.0f} ns, {ns / INSTRUCTION_NS:,.0f} instructions and"
+            f" {count / switches:.1f} records, so that {LIMIT:.0%} are taken at"
+            f" {LIMIT * 1e9 / ns:,.0f} a second; before and after differ by"
+            f" {abs(after.loops / before.loops - 1):.2%}"
         )
 
 

@@ -15,7 +15,11 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "pages"))
 import observe as page
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from conftest import Laxity
+
+MS = 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -40,23 +44,55 @@ def test_another_host_does_the_same(laxity: Laxity, tmp_path: Path, policy: str,
     assert who_ran(model) == who_ran(run) != []
 
 
-def test_as_many_other_tasks_do_the_same(laxity: Laxity, tmp_path: Path) -> None:
-    """On KVM a task of 9019 is found as another one, which explains the VCPU as well."""
-    own = page.text(9019, "deferrable")[0]
-    other = own.replace("73503 us", f"{73503 + 2 * 4674} us")
-    other = other.replace('"80000 us"', '"400000 us"\noffset = "160000 us"')
-    ran = []
-    for name, text in (("own", own), ("other", other)):
-        host, run = tmp_path / f"{name}.toml", tmp_path / name
-        host.write_text(text)
-        laxity("run", host, "-o", run)
-        ran.append(who_ran(run))
-    assert other.count("82851 us") == other.count("offset") == 1
-    assert ran[0] == ran[1] != []
+Form = tuple[int, int, dict[int, int]]
+"""A task that was found: period and offset in ms, and the jobs that it costs, by their periods."""
+
+IN_LABS: list[tuple[str, int, dict[str, list[Form]]]] = [
+    (
+        "sedf",
+        9017,
+        {
+            "d0": [(200, 0, {200: 1, 40: 4, 100: 2}), (200, 160, {40: 1})],
+            "d2": [(100, 0, {100: 1, 25: 3}), (100, 75, {25: 1})],
+        },
+    ),
+    ("sedf", 9017, {"d0": [(200, 0, {200: 1, 40: 4, 100: 2}), (200, 160, {40: 1})]}),
+    ("credit", 9013, {"d0": [(40, 0, {40: 1, 20: 2})]}),
+    ("deferrable", 9013, {"d0": [(40, 0, {40: 1, 20: 2})]}),
+    (
+        "deferrable",
+        9019,
+        {"d1": [(20, 0, {20: 1}), (200, 0, {200: 1, 80: 2}), (400, 160, {80: 1})]},
+    ),
+]
+"""What is found of the page's hosts on Xen or KVM in place of a domain's own tasks."""
 
 
-def tasks(path: Path) -> list[page.Tasks]:
-    return [sorted(of_domain) for of_domain in page.tasks(Host.load(path).resolve())]
+@pytest.mark.parametrize(("policy", "seed", "found"), IN_LABS)
+def test_what_labs_tell_does_the_same(
+    laxity: Laxity, tmp_path: Path, policy: str, seed: int, found: dict[str, list[Form]]
+) -> None:
+    """A task costs as much as the jobs of the host that come with its own."""
+    host, own, other = (tmp_path / name for name in ("host.toml", "own", "other"))
+    host.write_text(page.text(seed, policy)[0])
+    changes = []
+    for domain in Host.load(host).resolve().host["domains"]:
+        costs_ns = {task["period_ns"] // MS: task["cost_ns"] for task in domain["tasks"]}
+        given = [
+            f"{{ name = 't{number}', period = '{period} ms', offset = '{offset} ms', "
+            f"cost = '{sum(costs_ns[each] * jobs for each, jobs in of.items())} ns' }}"
+            for number, (period, offset, of) in enumerate(found.get(domain["name"], []))
+        ]
+        if given:
+            changes += ["--set", f"domain.{domain['name']}.tasks=[{', '.join(given)}]"]
+    laxity("run", host, "-o", own)
+    laxity("run", host, *changes, "-o", other)
+    assert tasks(host, changes[1::2]) != tasks(host)
+    assert who_ran(other) == who_ran(own) != []
+
+
+def tasks(path: Path, changes: Sequence[str] = ()) -> list[page.Tasks]:
+    return [sorted(of_domain) for of_domain in page.tasks(Host.load(path).resolve(changes))]
 
 
 def who_ran(run: Path) -> list[tuple[int, ...]]:

@@ -68,7 +68,7 @@ static void sleep_ms(int ms)
     nanosleep(&time, NULL);
 }
 
-/* Two instructions take a ns. */
+/* An instruction takes 2 ns. */
 static void work_ms(int ms)
 {
     iterate((uint64_t)ms * 1000000 / 2 / ITERATION_INSTRUCTIONS);

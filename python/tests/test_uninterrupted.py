@@ -5,8 +5,8 @@ And the bars of a terminal, whose cursor must be shown again.
 
 from __future__ import annotations
 
+import io
 import os
-import pty
 import signal
 import sys
 import threading
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NAMESPACES = str(Path(network.__file__).parent)
 RICH = live.__file__
 """What draws bars and takes them away again."""
-HIDDEN, SHOWN = b"\x1b[?25l", b"\x1b[?25h"
+HIDDEN, SHOWN = "\x1b[?25l", "\x1b[?25h"
 """What a terminal gets for its cursor."""
 SHARE = Share(256, 0, (0,))
 
@@ -156,41 +156,40 @@ def test_nothing_is_left_wherever_the_signal_comes() -> None:
         assert traces_of(os.getpid()) == [], line
 
 
+class Terminal(io.StringIO):
+    """Takes all that is written, however slowly somebody reads."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 @pytest.mark.parametrize("kind", ["bar", "status"])
 def test_a_terminal_has_its_cursor_again_wherever_the_signal_comes(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    terminal, end = pty.openpty()
     monkeypatch.setattr(console, "PROGRESS_AFTER_S", 0)
     monkeypatch.setenv("TERM", "xterm")
 
-    def show(interrupter: Interrupter) -> None:
-        with open(end, "w", encoding="utf-8", closefd=False) as stream:
-            monkeypatch.setattr(sys, "stderr", stream)
-            try:
-                with interrupter.works():
-                    if kind == "bar":
-                        with console.progress_bar("running") as tell:
-                            assert tell is not None
-                            tell(1, 2)
-                    else:
-                        with console.status("running"):
-                            pass
-            finally:
-                stream.write("the end")
-                stream.flush()
-                written = b""
-                while b"the end" not in written:
-                    written += os.read(terminal, 65536)
-                assert written.count(HIDDEN) == written.count(SHOWN)
+    def show(interrupter: Interrupter) -> str:
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stderr", terminal)
+        try:
+            with interrupter.works():
+                if kind == "bar":
+                    with console.progress_bar("running") as tell:
+                        assert tell is not None
+                        tell(1, 2)
+                else:
+                    with console.status("running"):
+                        pass
+        finally:
+            written = terminal.getvalue()
+            assert written.count(HIDDEN) == written.count(SHOWN)
+        return written
 
     undisturbed = Interrupter(RICH)
-    try:
-        show(undisturbed)
-        assert undisturbed.lines
-        for line in undisturbed.lines:
-            with pytest.raises(KeyboardInterrupt):
-                show(Interrupter(RICH, line))
-    finally:
-        os.close(terminal)
-        os.close(end)
+    assert HIDDEN in show(undisturbed)
+    assert undisturbed.lines
+    for line in undisturbed.lines:
+        with pytest.raises(KeyboardInterrupt):
+            show(Interrupter(RICH, line))

@@ -335,6 +335,11 @@ def test_causes_must_sum_to_the_lateness(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (part.ours, part.verdict) == (whole.ours, "differs")
     assert part.why
 
+    monkeypatch.setattr(causes, "why", lambda trace: replace(why(trace), late=()))
+    nothing = rows_of(on(slow, "why"))[what]
+    assert (nothing.ours, nothing.verdict) == (0, "differs")
+    assert nothing.why
+
 
 # Calibration
 

@@ -100,8 +100,9 @@ LEFT = """
   the simulator, where no kernel takes anything, the task of 9013 is not found either, one of those
   of 9017 under `sedf`, and tasks of 8659 and 8679. The host file that is found then wakes, runs,
   stops and blocks each VCPU at the same nanosecond as the host's own: no trace of who ran when
-  tells the two apart. The same holds for the host file that is found of 9019 on KVM.
-  `python/tests/test_observe_page.py` shows it for each.
+  tells the two apart. The same holds for the tasks that the labs tell of 9013, 9017 and 9019, if
+  each costs what the host's jobs cost that come with its own. `python/tests/test_observe_page.py`
+  shows it for each.
 - **Small costs.** Ticks, decisions and interrupts are known by their means, and those by which jobs
   come while their VCPU works are in the costs. A cost of 0.1 ms may be off by some microseconds.
 - **Margins.** A job that is in time by microseconds on the host may be late in the model, and all
@@ -354,16 +355,8 @@ def page(found: Sequence[Found], asked: Sequence[Asked]) -> str:
         missing=missing(found, asked),
     )
     rows = [summary(*each) for each in by_substrate.items()]
-    return (
-        head
-        + "\n".join(rows)
-        + "\n"
-        + incomplete(found)
-        + LEFT
-        + EACH
-        + "\n".join(map(row, found))
-        + "\n"
-    )
+    each = "\n".join(map(row, found))
+    return head + "\n".join(rows) + f"\n{incomplete(found)}{LEFT}{EACH}{each}\n"
 
 
 def kept(substrate: str, policy: str, seed: int) -> Path:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import RenderableType
+    from rich.progress import Progress
+    from rich.status import Status
 
 PROGRESS_AFTER_S = 1.0
 """Shorter work shows no progress bar."""
@@ -76,12 +78,8 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
                 bar.update(task, completed=done, total=total)
                 bar.start()
 
-    try:
+    with _taken_away(bar):
         yield tell
-    finally:
-        # Rich cannot stop what it has half started, and leaves the cursor hidden.
-        with uninterrupted():
-            bar.stop()
 
 
 @contextmanager
@@ -93,11 +91,21 @@ def status(what: str) -> Iterator[Callable[[str], None]]:
     from rich.console import Console
 
     shown = Console(stderr=True).status(what)
-    try:
+    with _taken_away(shown):
         with uninterrupted():
             shown.start()
         yield shown.update
+
+
+@contextmanager
+def _taken_away(drawn: Progress | Status) -> Iterator[None]:
+    """Takes away in the end what Rich has drawn.
+
+    Rich cannot stop what it has half started or half stopped, and leaves the cursor hidden: no
+    signal may come in between.
+    """
+    try:
+        yield
     finally:
-        # As in `progress_bar`.
         with uninterrupted():
-            shown.stop()
+            drawn.stop()
